@@ -141,23 +141,25 @@ func rootOwner(spec *specs.Spec) idmap.Owner {
 // Prepare implements [process.Hook]. The root file system is mounted by then.
 func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 	h.bundle = c.Bundle
-	if err := makeDir(filepath.Join(c.Bundle, skeletons), 0o711); err != nil { // root of a user namespace passes
+	made, err := makeSkeletons(c.Bundle)
+	if err != nil {
 		return err
 	}
-	prepared, config := *h, *c // once the wait was given up, these alone change, and what is left of the directory
-	if err := patiently(h.setting, func() error { return prepared.prepare(&config) }); err != nil {
+	defer func() { _ = made.Close() }() // then what goes on once the wait was given up makes nothing more
+	prepared, config := *h, *c          // as above, these alone change
+	if err := patiently(h.setting, func() error { return prepared.prepare(&config, made) }); err != nil {
 		return err
 	}
 	*h, *c = prepared, config
 	return fail.At("create.host-rootfs")
 }
 
-func (h *Rootfs) prepare(c *process.Config) error {
+func (h *Rootfs) prepare(c *process.Config, made *os.Root) error {
 	if err := h.user.check(c.Spec); err != nil {
 		return err
 	}
 	if h.ownRoot {
-		if err := makeTmp(filepath.Join(c.Rootfs, "tmp"), rootOwner(c.Spec)); err != nil {
+		if err := makeTmp(c.Rootfs, rootOwner(c.Spec)); err != nil {
 			return fmt.Errorf("make /tmp in the root file system: %w", err)
 		}
 	}
@@ -179,11 +181,11 @@ func (h *Rootfs) prepare(c *process.Config) error {
 	}
 	masked := func(path string) bool { return isMasked(path, spec.Linux.MaskedPaths) }
 	for i, e := range h.entries {
-		v := view{hidden: h.hidden, taken: h.taken(e, c), entries: h.entries}
+		v := view{hidden: h.hidden, taken: h.taken(e, c), entries: h.entries, made: made}
 		if slices.ContainsFunc(v.taken, func(t mountPoint) bool { return t.path == e.container }) {
 			continue // a mount of the configuration covers it
 		}
-		if err := v.add(e, int(root.Fd()), filepath.Join(bundle, skeletons, fmt.Sprint(i))); err != nil {
+		if err := v.add(e, int(root.Fd()), filepath.Join(bundle, skeletons), fmt.Sprint(i)); err != nil {
 			return fmt.Errorf("host-rootfs: show %q: %w", e.host, err)
 		}
 		for _, m := range v.mounts {
@@ -199,9 +201,15 @@ func (h *Rootfs) prepare(c *process.Config) error {
 }
 
 // makeTmp makes the directory that programs of a host take for granted.
-func makeTmp(path string, owner idmap.Owner) error {
-	const mode = 0o777 | os.ModeSticky
-	return errors.Join(os.Mkdir(path, mode), os.Chown(path, owner.UID, owner.GID), os.Chmod(path, mode)) // umask
+func makeTmp(rootfs string, owner idmap.Owner) error {
+	root, err := os.OpenRoot(rootfs)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // opened for its name only
+	const name, mode = "tmp", 0o777
+	return errors.Join(root.Mkdir(name, mode), root.Lchown(name, owner.UID, owner.GID),
+		root.Chmod(name, mode|os.ModeSticky)) // umask
 }
 
 func isMasked(path string, masked []string) bool {
@@ -216,7 +224,7 @@ func Remove(bundle string) error {
 	if bundle == "" {
 		return nil
 	}
-	return fail.After("remove.host-rootfs", unixfile.RemoveAll(filepath.Join(bundle, skeletons)))
+	return fail.After("remove.host-rootfs", removeSkeletons(bundle))
 }
 
 // insertMount puts m after what it lies in and before what lies in it: mounts of the configuration come on top.

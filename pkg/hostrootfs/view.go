@@ -5,11 +5,13 @@ package hostrootfs
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -24,8 +26,39 @@ import (
 // kernel removes it when the host renames another file over that one, as passwd(1) does with /etc/shadow.
 const skeletons = "host-rootfs"
 
+// makeSkeletons makes the directory in a bundle. A shim that was killed may have left one.
+func makeSkeletons(bundle string) (*os.Root, error) {
+	if err := removeSkeletons(bundle); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(bundle)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()                  // opened for its name only
+	if err := root.Mkdir(skeletons, 0o711); err != nil { // root of a user namespace passes
+		return nil, err
+	}
+	return root.OpenRoot(skeletons)
+}
+
+// removeSkeletons removes the directory, if it is there, and nothing that is mounted in it: that is not in the copy of
+// the bundle's mount.
+func removeSkeletons(bundle string) error {
+	if _, err := os.Lstat(filepath.Join(bundle, skeletons)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	tree, err := unix.OpenTree(unix.AT_FDCWD, bundle, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return &os.PathError{Op: "open_tree", Path: bundle, Err: err}
+	}
+	defer func() { _ = unix.Close(tree) }() // opened for its name only
+	return unixfile.RemoveAll(fmt.Sprintf("/proc/self/fd/%d/%s", tree, skeletons))
+}
+
 // view collects the mounts that show one entry.
 type view struct {
+	made    *os.Root // the directory with the skeletons
 	hidden  hidden
 	entries []entry
 	taken   []mountPoint // where something else is mounted in the entry, or in its place
@@ -66,8 +99,8 @@ func (h *Rootfs) taken(e entry, c *process.Config) []mountPoint {
 	return taken
 }
 
-// add shows e. root is the container's root directory.
-func (v *view) add(e entry, root int, skeleton string) error {
+// add shows e. root is the container's root directory, and dir the path of the directory that gets the skeleton.
+func (v *view) add(e entry, root int, dir, skeleton string) error {
 	if e.link != "" {
 		if done, err := linkIn(root, e); done || err != nil {
 			return err
@@ -77,21 +110,21 @@ func (v *view) add(e entry, root int, skeleton string) error {
 		v.mounts = append(v.mounts, e.bind())
 		return nil
 	}
-	if err := makeDir(skeleton, 0o700); err != nil { // no parents: the bundle may be gone, if this took too long
+	if err := v.made.Mkdir(skeleton, 0o700); err != nil {
 		return err
 	}
 	for _, t := range v.taken {
-		if err := makePoint(filepath.Join(skeleton, strings.TrimPrefix(t.path, e.container)), t.file); err != nil {
+		if err := v.makePoint(filepath.Join(skeleton, strings.TrimPrefix(t.path, e.container)), t.file); err != nil {
 			return err
 		}
 	}
-	v.mounts = append(v.mounts, entry{host: skeleton, container: e.container}.bind())
+	v.mounts = append(v.mounts, entry{host: filepath.Join(dir, skeleton), container: e.container}.bind())
 	return v.addParts(e.host, e.container, skeleton)
 }
 
-// addParts shows what is not hidden in dir. point is dir's place in the skeleton.
+// addParts shows what is not hidden in dir. point is dir's place in v.made.
 func (v *view) addParts(dir, container, point string) error {
-	if err := makeLike(point, dir); err != nil {
+	if err := v.makeLike(point, dir); err != nil {
 		return err
 	}
 	files, err := os.ReadDir(dir)
@@ -116,7 +149,7 @@ func (v *view) addPart(e entry, mode fs.FileMode, point string) error {
 	if mode&fs.ModeSymlink != 0 {
 		target, ok := v.hidden.leadsOut(e.host, v.entries)
 		if !ok {
-			return copyLink(e.host, point)
+			return v.copyLink(e.host, point)
 		}
 		e.host = target
 	}
@@ -124,7 +157,7 @@ func (v *view) addPart(e entry, mode fs.FileMode, point string) error {
 	if !file && v.hidden.inParts(e.host) {
 		return v.addParts(e.host, e.container, point)
 	}
-	if err := makePoint(point, file); err != nil {
+	if err := v.makePoint(point, file); err != nil {
 		return err
 	}
 	if late && !slices.ContainsFunc(v.taken, func(t mountPoint) bool { return below(t.path, e.container) }) {
@@ -135,47 +168,48 @@ func (v *view) addPart(e entry, mode fs.FileMode, point string) error {
 	return nil
 }
 
-func makePoint(path string, file bool) error {
-	dir := path
-	if file {
-		dir = filepath.Dir(path)
+// makePoint makes a file or a directory, with its parents. It may exist.
+func (v *view) makePoint(name string, file bool) error {
+	if !file {
+		return v.made.MkdirAll(name, 0o755)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil || !file { //nolint:gosec // as all users may enter it
+	if err := v.made.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(path, nil, 0o644) //nolint:gosec // as above
-}
-
-// makeDir makes a directory, which may exist: a shim that was killed may have left it in the bundle.
-func makeDir(path string, mode os.FileMode) error {
-	if err := os.Mkdir(path, mode); !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	return nil
-}
-
-// makeLike makes a directory with the mode and the owner of another. It may exist.
-func makeLike(path, like string) error {
-	var stat unix.Stat_t
-	if err := unix.Stat(like, &stat); err != nil {
-		return &os.PathError{Op: "stat", Path: like, Err: err}
-	}
-	if err := makeDir(path, 0o700); err != nil {
-		return err
-	}
-	return errors.Join(os.Lchown(path, int(stat.Uid), int(stat.Gid)), unix.Chmod(path, stat.Mode&0o7777))
-}
-
-// copyLink makes a link as from is, unless there is a mount point in its place.
-func copyLink(from, to string) error {
-	target, err := os.Readlink(from)
+	f, err := v.made.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err == nil {
-		err = os.Symlink(target, to)
+		return f.Close()
 	}
+	return unlessExists(err)
+}
+
+func unlessExists(err error) error {
 	if errors.Is(err, os.ErrExist) {
 		return nil
 	}
 	return err
+}
+
+// makeLike makes a directory with the mode and the owner of another. It may exist.
+func (v *view) makeLike(name, like string) error {
+	info, err := os.Stat(like)
+	if err != nil {
+		return err
+	}
+	if err := unlessExists(v.made.Mkdir(name, 0o700)); err != nil {
+		return err
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	return errors.Join(v.made.Lchown(name, int(owner.Uid), int(owner.Gid)), v.made.Chmod(name, info.Mode()))
+}
+
+// copyLink makes a link as from is, unless there is a mount point in its place.
+func (v *view) copyLink(from, name string) error {
+	target, err := os.Readlink(from)
+	if err != nil {
+		return err
+	}
+	return unlessExists(v.made.Symlink(target, name))
 }
 
 // linkIn makes the symbolic link of e in the root file system. It returns false if an image has something else there,

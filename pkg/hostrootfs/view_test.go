@@ -16,9 +16,12 @@ import (
 // show is what a view makes of an entry: its mounts, by destination, and what the skeleton has.
 func show(t *testing.T, h Rootfs, taken ...mountPoint) (mounts, late []string, skeleton string) {
 	t.Helper()
-	skeleton = filepath.Join(t.TempDir(), "0")
-	v := view{hidden: h.hidden, entries: h.entries, taken: taken}
-	must(t, v.add(h.entries[0], -1, skeleton))
+	dir := t.TempDir()
+	made, err := os.OpenRoot(dir)
+	must(t, err)
+	defer func() { _ = made.Close() }()
+	v := view{made: made, hidden: h.hidden, entries: h.entries, taken: taken}
+	must(t, v.add(h.entries[0], -1, dir, "0"))
 	for _, m := range v.mounts {
 		mounts = append(mounts, m.Destination)
 		if want := "rbind rprivate rro rnosuid rnodev"; m.Type != "bind" || strings.Join(m.Options, " ") != want {
@@ -28,7 +31,7 @@ func show(t *testing.T, h Rootfs, taken ...mountPoint) (mounts, late []string, s
 	for _, e := range v.late {
 		late = append(late, e.container)
 	}
-	return mounts, late, skeleton
+	return mounts, late, filepath.Join(dir, "0")
 }
 
 func parsed(t *testing.T, list string, mask ...string) Rootfs {
