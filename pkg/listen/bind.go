@@ -4,6 +4,7 @@
 package listen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,8 @@ type file struct {
 }
 
 // Bind binds the sockets to their addresses and listens. root is the container's root directory as its processes see
-// it. owner gets the files of unix sockets.
+// it. owner gets the files of unix sockets. Bind waits for volumes that do not answer; if s is closed meanwhile, it
+// fails at the next address.
 func Bind(list []Address, s *Sockets, root string, owner idmap.Owner) (_ *Bound, err error) {
 	b := &Bound{}
 	defer func() {
@@ -42,11 +44,21 @@ func Bind(list []Address, s *Sockets, root string, owner idmap.Owner) (_ *Bound,
 		}
 	}()
 	for i, a := range list {
-		if err := b.bind(a, int(s.Files[i].Fd()), root, owner); err != nil {
+		if err := control(s.Files[i], func(fd int) error { return b.bind(a, fd, root, owner) }); err != nil {
 			return nil, fmt.Errorf("%q: %w", a, err)
 		}
 	}
 	return b, nil
+}
+
+// control calls f with the descriptor of a file, which stays open until f returns, even if the file is closed meanwhile.
+func control(file *os.File, f func(fd int) error) error {
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	closed := conn.Control(func(fd uintptr) { err = f(int(fd)) })
+	return cmp.Or(closed, err)
 }
 
 func (b *Bound) bind(a Address, fd int, root string, owner idmap.Owner) error {

@@ -11,7 +11,7 @@
 // [RemoveLeft].
 //
 // Open runs a goroutine on a thread of its own, which changes namespace and ends with it; Open waits for its answer.
-// RemoveLeft runs one that ends when the volumes answer. There are no locks.
+// Hook and RemoveLeft run some that end when the volumes answer. There are no locks.
 //
 // Promises: whatever the container's file system holds, a path never leads out of it. If Open or Bind fails, what it
 // made is gone.
@@ -19,6 +19,7 @@ package listen
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -36,6 +37,7 @@ import (
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // Hook is the [process.Hook] of a container that finds sockets open.
@@ -120,25 +122,61 @@ func (h *Hook) network() (n Network, made *specs.LinuxNamespace, err error) {
 	return Network{Own: true}, own, nil
 }
 
+// bindTimeout bounds how long Create waits for the volumes of the sockets.
+const bindTimeout = 5 * time.Second
+
 // Created implements [process.Hook].
-func (h *Hook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) (err error) {
+func (h *Hook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
 	defer h.closeSockets() // init has its own
-	linux := h.config.Spec.Linux
-	root := fmt.Sprintf("/proc/%d/root", init.Pid())
-	if h.bound, err = Bind(h.list, h.sockets, root, idmap.Root(linux.UIDMappings, linux.GIDMappings)); err != nil {
+	// Once the wait was given up, the pid may be another's.
+	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", init.Pid()), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
 		return h.failed(err)
 	}
+	linux := h.config.Spec.Linux
+	list, sockets, owner := h.list, h.sockets, idmap.Root(linux.UIDMappings, linux.GIDMappings)
+	volumes := h.volumes()
+	bound := make(chan *Bound, 1)
+	var left []File
+	var leftErr error
+	err = unixfile.Within(bindTimeout, func() error {
+		defer root.Close() //nolint:errcheck // opened for its name only
+		path := fmt.Sprintf("/proc/self/fd/%d", root.Fd())
+		b, err := Bind(list, sockets, path, owner)
+		if err == nil {
+			left, leftErr = b.Left(path, volumes)
+		}
+		bound <- b
+		return err
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		go func() { // ends when the volumes answer
+			if b := <-bound; b != nil {
+				b.Remove()
+			}
+		}()
+		return fmt.Errorf("%s %q: %w", h.setting.Key, h.setting.Text, err)
+	}
+	if err != nil {
+		return h.failed(err)
+	}
+	h.bound, h.left = <-bound, left
+	if leftErr != nil {
+		log.L.WithError(leftErr).WithField("container", h.config.ID).Warn("find sockets on volumes for the delete command")
+	}
+	return fail.At("create.bind-sockets")
+}
+
+// volumes returns the directories of the host in which the container can have sockets. A mount that is none has none.
+func (h *Hook) volumes() []Volume {
 	volumes := []Volume{{Source: h.config.Rootfs, Destination: "/"}}
-	for _, m := range h.config.Spec.Mounts { // a mount that is not a directory of the host has no socket
+	for _, m := range h.config.Spec.Mounts {
 		if !filepath.IsAbs(m.Source) {
 			m.Source = filepath.Join(h.config.Bundle, m.Source)
 		}
 		volumes = append(volumes, Volume{Source: m.Source, Destination: m.Destination})
 	}
-	if h.left, err = h.bound.Left(root, volumes); err != nil {
-		log.L.WithError(err).WithField("container", h.config.ID).Warn("find sockets on volumes for the delete command")
-	}
-	return fail.At("create.bind-sockets")
+	return volumes
 }
 
 func (h *Hook) failed(err error) error {

@@ -31,6 +31,8 @@ func addresses(t *testing.T, text string) []Address {
 	return list
 }
 
+func owner() idmap.Owner { return idmap.Owner{UID: os.Getuid(), GID: os.Getgid()} }
+
 // opened opens and binds; the test closes.
 func opened(t *testing.T, text string, network Network, root string) (*Sockets, *Bound, error) {
 	t.Helper()
@@ -40,7 +42,7 @@ func opened(t *testing.T, text string, network Network, root string) (*Sockets, 
 		return nil, nil, err
 	}
 	t.Cleanup(s.Close)
-	b, err := Bind(list, s, root, idmap.Owner{UID: os.Getuid(), GID: os.Getgid()})
+	b, err := Bind(list, s, root, owner())
 	if err == nil {
 		t.Cleanup(b.Remove)
 	}
