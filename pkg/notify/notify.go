@@ -103,11 +103,18 @@ func Listen(dir string, owner idmap.Owner, log func(text string, fields map[stri
 		dir: dir, conn: conn, log: log,
 		closed: make(chan struct{}), ready: make(chan struct{}), extended: make(chan struct{}, 1),
 	}
-	for path, mode := range map[string]os.FileMode{dir: everyUserEnters, filepath.Join(dir, Name): everyUserSends} {
-		if err := errors.Join(os.Chmod(path, mode), os.Lchown(path, owner.UID, owner.GID)); err != nil {
-			_ = conn.Close() // nothing came
-			return nil, err
-		}
+	// The socket first: whoever owns the directory may put a link in its place. And the owner first: the mode that the
+	// socket has until then lets only its owner send.
+	give := func(path string, mode os.FileMode) error {
+		return errors.Join(os.Lchown(path, owner.UID, owner.GID), os.Chmod(path, mode))
+	}
+	err = give(filepath.Join(dir, Name), everyUserSends)
+	if err == nil {
+		err = give(dir, everyUserEnters)
+	}
+	if err != nil {
+		_ = conn.Close() // nothing came
+		return nil, err
 	}
 	return r, nil
 }
