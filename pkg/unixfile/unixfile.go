@@ -8,6 +8,7 @@ package unixfile
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -21,7 +22,8 @@ import (
 )
 
 // Write replaces the file at path, or makes it, with mode 0600. A reader sees the old content or the new one, and so
-// does one after a crash of this process; a crash of the machine may lose both.
+// does one after a crash of this process; a crash of the machine may lose both. Until then the new content is in a file
+// beside it whose name begins with a dot and cannot be guessed: clients choose the names of some files, such as verdicts.
 func Write(path string, data []byte) error {
 	return replace(path, func(next string) error {
 		// O_EXCL follows no link that somebody else may have put there.
@@ -62,8 +64,7 @@ func Symlink(target, path string) error {
 }
 
 func replace(path string, create func(next string) error) error {
-	next := fmt.Sprintf("%s.%d", path, os.Getpid())
-	_ = os.Remove(next) // left by a process of the same id that was killed here, else it is not there
+	next := filepath.Join(filepath.Dir(path), ".new-"+rand.Text())
 	err := fail.After("file.new-content", create(next))
 	if err == nil {
 		err = os.Rename(next, path)

@@ -6,6 +6,7 @@ package unixfile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,6 +56,28 @@ func TestReplace_FailureLeavesNothing(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("left %v, %v, want the directory alone", left, err)
+	}
+}
+
+// Clients choose the names of some files. None is that of the new content of another.
+func TestWrite_LeavesAllOtherFilesAlone(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	other := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if err := errors.Join(Write(other, []byte("other")), Write(path, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(other); string(got) != "other" {
+		t.Errorf("the other file has %q, %v", got, err)
+	}
+	err := replace(path, func(next string) error {
+		if name := filepath.Base(next); name[0] != '.' || filepath.Dir(next) != dir {
+			t.Errorf("the new content is in %s, want a name with a dot, beside %s", next, path)
+		}
+		return os.Symlink("x", next)
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
