@@ -145,6 +145,7 @@ func (i *Init) request(moves bool, final *bool) *native.Request {
 	if b.needsDev() {
 		b.makeDev()
 	}
+	b.checkPaths() // while libcontainer can still start the process
 	b.Wait(func(pid int) error {
 		*final = i.MountedOnce
 		return i.Mounted(pid)

@@ -219,6 +219,23 @@ func (b *initBuilder) readonlyPath(name string) {
 	b.close(target).IfDone(exists)
 }
 
+// checkPaths refuses links in paths that become read-only or masked, if a PID namespace is joined: where they lead
+// through /proc/self, the directory is not the program's, since this process is not in that namespace.
+func (b *initBuilder) checkPaths() {
+	if b.pidNamespace < 0 {
+		return
+	}
+	how := packed(unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS,
+	})
+	for _, name := range slices.Concat(b.Config.ReadonlyPaths, b.Config.MaskPaths) {
+		fd := b.fd()
+		there := b.Call(unix.SYS_OPENAT2, b.root, name, how, unix.SizeofOpenHow).ExpectFD(fd).
+			Tolerate(unix.ENOENT, unix.ENOTDIR).OnError(fmt.Sprintf("PID namespace of another: open %q without links", name))
+		b.close(fd).IfDone(there)
+	}
+}
+
 // maskPaths follows rootfs_linux.go, maskPaths. All directories share one empty file system.
 func (b *initBuilder) maskPaths() {
 	if len(b.Config.MaskPaths) == 0 {
