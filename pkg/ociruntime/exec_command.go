@@ -43,7 +43,8 @@ func unsupportedReason(config *configs.Config, p *libcontainer.Process) (reason 
 		return "no mount namespace"
 	case forkResets(cmp.Or(p.Scheduler, config.Scheduler)):
 		return "scheduler that a fork changes"
-	case slices.ContainsFunc(p.Args, zero) || slices.ContainsFunc(p.Env, zero) || zero(p.Cwd):
+	case zero(p.Cwd),
+		slices.ContainsFunc(slices.Concat(p.Args, p.Env, config.ReadonlyPaths, config.MaskPaths), zero):
 		return "zero byte in a string"
 	}
 	return ""

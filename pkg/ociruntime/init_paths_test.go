@@ -93,6 +93,8 @@ func TestInit_WithReadOnlyAndMaskedPaths(t *testing.T) {
 		{"in a volume, recursive", true, changes{volume(t, "/data", "rro"), readonly("/data/sub")}},
 		{"that cannot be copied", false, changes{volume(t, "/data", "runbindable"), readonly("/data/sub")}},
 		{"below a file", false, changes{masked("/etc/passwd/x")}},
+		{"with a zero byte, masked", false, changes{masked("/etc\x00x")}},
+		{"with a zero byte, read-only", false, changes{readonly("/etc\x00x")}},
 		{"PID namespace of another", true, changes{containerd, another}},
 		{"PID namespace of another, its first process", true, changes{another, masked("/proc/1/environ")}},
 		{"PID namespace of another, read-only", false, changes{another, readonly("/proc/self/attr")}},
