@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -106,5 +108,40 @@ func TestInit_WithReadOnlyAndMaskedPaths(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) { wantSameInit(t, tc.change, tc.launches) })
+	}
+}
+
+// upperRoot is the mount on "/" in which a process is that enters the mount namespace later.
+var upperRoot = regexp.MustCompile(`(mountinfo: on=/ \S+ \S+ / r)w,`)
+
+func TestInit_WithAReadOnlyPathThatIsTheRoot(t *testing.T) {
+	for _, tc := range []initCase{
+		{"alone", true, changes{readonly("/")}},
+		{"before others", true, changes{readonly("/", "/etc", "/data")}},
+		{"after others", true, changes{readonly("/etc", "/")}},
+		{"relative", true, changes{readonly(".")}},
+		{"by a link", true, changes{linked(t, "/", "etc/top"), readonly("/etc/top")}},
+		{"user namespace", true, changes{func(c *process.Config) { ownRootfs(t, c) }, readonly("/")}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			want, _ := runInit(t, byLibcontainerOnly(), tc.change)
+			got, launched := runInit(t, testRuntime, tc.change)
+			if !launched {
+				t.Error("not by the launcher")
+			}
+			for i, line := range want.Stdout { // libcontainer makes only the lower one read-only
+				want.Stdout[i] = upperRoot.ReplaceAllString(line, "${1}o,")
+			}
+			wantEqual(t, want, got)
+			const refused = `open("/file", O_WRONLY | O_CREAT, 0600): error 30` + "\n"
+			if !slices.Contains(got.Stdout, refused) {
+				t.Errorf("the probe's output lacks %q", refused)
+			}
+		})
+	}
+	c := newConfig(t, "sleep", "1000")
+	readonly("/")(&c)
+	if got := create(t, c).start().exec(t.Context(), command("sh", "-c", "true >/file")); got.err != nil || got.status == 0 {
+		t.Errorf("exec that writes = %d, %v, want it to fail", got.status, got.err)
 	}
 }

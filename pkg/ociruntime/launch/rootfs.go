@@ -213,10 +213,18 @@ func (b *initBuilder) readonlyPath(name string) {
 	fd := b.fd()
 	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE | unix.AT_EMPTY_PATH
 	b.Call(unix.SYS_OPEN_TREE, target, "", flags).ExpectFD(fd).IfDone(exists).OnError(what)
-	b.setAttr(fd, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}, false).IfDone(exists).OnError(what)
+	readonly := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	b.setAttr(fd, readonly, false).IfDone(exists).OnError(what)
 	b.moveMount(fd, target).IfDone(exists).OnError(what)
 	b.close(fd).IfDone(exists)
 	b.close(target).IfDone(exists)
+	// At "/" only who enters the mount namespace later is in the new mount. This process stays in the one below, which
+	// the path still names.
+	again := b.fd()
+	b.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, name, packed(noMagicLinks(unix.O_PATH)), unix.SizeofOpenHow).
+		ExpectFD(again).IfDone(exists).OnError(what)
+	b.setAttr(again, readonly, false).IfDone(exists).OnError(what)
+	b.close(again).IfDone(exists)
 }
 
 // checkPaths refuses links in paths that become read-only or masked, if a PID namespace is joined: where they lead
