@@ -46,18 +46,6 @@ func TestInit_MixturesAreAsLibcontainerMakesThem(t *testing.T) {
 				for _, f := range changes {
 					f(c)
 				}
-				// Of two at one place libcontainer makes the upper one read-only, whichever is to be.
-				last := map[string]int{}
-				for k, m := range c.Spec.Mounts {
-					last[m.Destination] = k
-				}
-				mounts := c.Spec.Mounts
-				c.Spec.Mounts = nil
-				for k, m := range mounts {
-					if last[m.Destination] == k {
-						c.Spec.Mounts = append(c.Spec.Mounts, m)
-					}
-				}
 			}
 			want, _ := runInit(t, byLibcontainerOnly(), change)
 			got, byLauncher := runInit(t, testRuntime, change)

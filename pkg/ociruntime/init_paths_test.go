@@ -145,3 +145,30 @@ func TestInit_WithAReadOnlyPathThatIsTheRoot(t *testing.T) {
 		t.Errorf("exec that writes = %d, %v, want it to fail", got.status, got.err)
 	}
 }
+
+// A tmpfs and /dev become read-only at the end, by their path.
+func TestInit_WithAReadOnlyMountThatAnotherCovers(t *testing.T) {
+	tmpfs := func(destination string, options ...string) func(*process.Config) {
+		return mount(specs.Mount{Destination: destination, Type: "tmpfs", Source: "tmpfs", Options: options})
+	}
+	dev := func(options ...string) func(*process.Config) {
+		return mount(specs.Mount{Destination: "/dev", Type: "bind", Source: "/dev", Options: append(options, "rbind")})
+	}
+	for _, tc := range []initCase{
+		{"volume", true, changes{tmpfs("/data", "ro"), volume(t, "/data")}},
+		{"volume with other flags", true, changes{tmpfs("/data", "ro", "noexec", "noatime"), volume(t, "/data", "nosuid")}},
+		{"tmpfs", true, changes{tmpfs("/data", "ro"), tmpfs("/data")}},
+		{"tmpfs that is read-only", true, changes{tmpfs("/data"), tmpfs("/data", "ro")}},
+		{"by a link", true, changes{tmpfs("/run", "ro"), volume(t, "/var/run")}},
+		{"below it", true, changes{tmpfs("/data", "ro", "rshared"), volume(t, "/data/child", "rslave")}},
+		{"above it", false, changes{tmpfs("/data/sub", "ro"), volume(t, "/data")}},
+		{"above it, without its directory", false, changes{tmpfs("/data/x", "ro"), volume(t, "/data")}},
+		{"/dev", true, changes{tmpfs("/dev", "ro"), tmpfs("/dev", "mode=755")}},
+		{"/dev of the host", true, changes{dev("ro"), tmpfs("/dev", "mode=755")}},
+		{"nothing, recursive flags of /dev", true, changes{dev("ro", "rrw")}},
+		{"nothing, a path with dots", false, changes{tmpfs("/absent/../y", "ro")}},
+		{"nothing, a relative path", true, changes{tmpfs("run", "ro")}},
+	} {
+		t.Run(tc.name, func(t *testing.T) { wantSameInit(t, tc.change, tc.launches) })
+	}
+}

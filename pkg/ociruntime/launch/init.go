@@ -106,7 +106,6 @@ type initBuilder struct {
 	self         int         // the file of this program, for Reaped
 	userns       int         // the user namespace to join; -1 for none
 	sources      map[any]int // open already: of a *configs.Mount, a *devices.Device, or a directory of CgroupMounts
-	readonly     []readonlyMount
 	attributeFDs map[attribute]int
 }
 
@@ -361,12 +360,6 @@ func (b *initBuilder) configureInit(env native.Word) {
 	}
 	b.Call(unix.SYS_CLOSE_RANGE, unused, uint32(math.MaxUint32), 0).OnError("close_range")
 	b.limit(b.Request, env) // after that: the image may have made the file that names HOME a link to a descriptor
-}
-
-// readonlyMount is a mount that becomes read-only once all mounts are made.
-type readonlyMount struct {
-	fd          int
-	destination string
 }
 
 // afterExec returns the capabilities with which the program of an init is looked up: only those that the init still has

@@ -139,16 +139,12 @@ func (b *initBuilder) mount(m *configs.Mount) {
 	if m.RecAttr != nil && m.Device == "bind" { // libcontainer ignores those of others
 		b.setAttr(fd, m.RecAttr, true).OnError("recursive flags of " + m.Destination)
 	}
-	// "/dev" and tmpfs become read-only once all mounts are made (finalizeRootfs).
-	if m.Flags&unix.MS_RDONLY != 0 && delaysReadonly(m) {
-		b.readonly = append(b.readonly, readonlyMount{fd, m.Destination})
-		return
-	}
 	b.close(fd)
 }
 
+// delaysReadonly reports whether m becomes read-only once all mounts are made: see finalize.
 func delaysReadonly(m *configs.Mount) bool {
-	return m.Device != "bind" && (m.Device == "tmpfs" || path.Clean("/"+m.Destination) == "/dev")
+	return m.Device == "tmpfs" || path.Clean("/"+m.Destination) == "/dev"
 }
 
 // mountFilesystem makes a new file system and opens what it is to be mounted on.

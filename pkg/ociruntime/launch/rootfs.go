@@ -190,10 +190,12 @@ func (b *initBuilder) openConsole(procSelf int, final *bool) {
 
 // finalize follows rootfs_linux.go, finalizeRootfs.
 func (b *initBuilder) finalize() {
-	readonly := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	for _, m := range b.readonly {
-		b.setAttr(m.fd, readonly, false).OnError("make " + m.destination + " read-only")
-		b.close(m.fd)
+	for _, m := range b.Config.Mounts {
+		if m.Flags&unix.MS_RDONLY != 0 && delaysReadonly(m) {
+			fd, _ := b.openInside(m.Destination, unix.O_PATH) // the upper one, if another mount covers m
+			b.setAttributes(fd, m.Flags, 0, "make "+m.Destination+" read-only")
+			b.close(fd)
+		}
 	}
 	if b.Config.Readonlyfs {
 		b.setAttributes(b.root, unix.MS_RDONLY, 0, "error setting rootfs as readonly")
