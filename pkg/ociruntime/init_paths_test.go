@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -170,5 +171,21 @@ func TestInit_WithAReadOnlyMountThatAnotherCovers(t *testing.T) {
 		{"nothing, a relative path", true, changes{tmpfs("run", "ro")}},
 	} {
 		t.Run(tc.name, func(t *testing.T) { wantSameInit(t, tc.change, tc.launches) })
+	}
+}
+
+// libcontainer ignores recursive flags of cgroups.
+func TestInit_WithRecursiveFlagsOfCgroups(t *testing.T) {
+	inUsers := func(c *process.Config) { ownRootfs(t, c) }
+	for _, options := range [][]string{{"ro", "rrw"}, {"rro"}, {"rnosuid", "rnodev", "rnoatime"}, {"ro", "rslave"}, {"suid", "rw"}} {
+		cgroups := mount(specs.Mount{Destination: "/sys", Type: "tmpfs", Source: "tmpfs"},
+			specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: options})
+		for _, tc := range []initCase{
+			{"plain", true, changes{without(specs.CgroupNamespace), cgroups}},
+			{"cgroup namespace", true, changes{without(specs.CgroupNamespace), withCgroupNamespace, cgroups}},
+			{"user namespace", !unified(), changes{inUsers, without(specs.CgroupNamespace), cgroups}},
+		} {
+			t.Run(strings.Join(options, ",")+" "+tc.name, func(t *testing.T) { wantSameInit(t, tc.change, tc.launches) })
+		}
 	}
 }

@@ -339,14 +339,15 @@ func (b *initBuilder) mountCgroups(m *configs.Mount) {
 	}
 	b.mount(&own)
 	for _, c := range b.CgroupMounts {
-		one := *m
-		one.Destination = path.Join(m.Destination, c.Name)
+		destination := path.Join(m.Destination, c.Name)
 		if !b.Config.Namespaces.Contains(configs.NEWCGROUP) {
-			one.Device, one.Source, one.Flags = "bind", c.Directory, unix.MS_BIND|unix.MS_REC|m.Flags
-			b.mount(&one)
+			b.mount(&configs.Mount{ // getCgroupMounts: without recursive flags
+				Device: "bind", Source: c.Directory, Destination: destination,
+				Flags: unix.MS_BIND | unix.MS_REC | m.Flags, PropagationFlags: m.PropagationFlags,
+			})
 			continue
 		}
-		target, _ := b.target(one.Destination, -1, false)
+		target, _ := b.target(destination, -1, false)
 		source := "cgroup"
 		var options []option
 		for _, name := range c.Controllers {
