@@ -52,6 +52,25 @@ func (c *Cgroup) Procs() ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
+// RefuseProcesses returns errdefs.ErrFailedPrecondition, with the directory and the processes, if a process is in the
+// cgroup or in one nested in it, in whichever hierarchy. In one that does not exist it costs one system call.
+func (c *Cgroup) RefuseProcesses() error {
+	for _, dir := range c.dirs {
+		var pids []int
+		err := walk(dir, func(n node) (err error) {
+			pids, err = appendProcs(pids, n)
+			return err
+		}, nil)
+		if err != nil && !IsGone(err) {
+			return fmt.Errorf("list processes of cgroup %s: %w", dir, err)
+		}
+		if len(pids) > 0 {
+			return fmt.Errorf("cgroup %s is not empty: %s: %w", dir, describe(pids), errdefs.ErrFailedPrecondition)
+		}
+	}
+	return nil
+}
+
 // IsEmpty reports whether the cgroup is known to have no process, nor those nested in it.
 func (c *Cgroup) IsEmpty() bool {
 	if c.unified {
@@ -239,7 +258,13 @@ func (c *Cgroup) Signal(sig syscall.Signal) error {
 	if err := c.refuseKill(); err != nil {
 		return err
 	}
-	return c.signalEach(sig)
+	return c.signalEach(sig, nil)
+}
+
+// SignalThose sends sig, like Signal, to the processes for which match is true. Nobody else can get the id of one while
+// match is called.
+func (c *Cgroup) SignalThose(sig syscall.Signal, match func(pid int) bool) error {
+	return c.signalEach(sig, match)
 }
 
 // refuseKill returns an error for a cgroup in which nothing may ever be signalled.
@@ -320,7 +345,7 @@ func (c *Cgroup) signalFrozen(ctx context.Context, sig syscall.Signal) (err erro
 		}
 		defer func() { err = errors.Join(err, thaw()) }()
 	}
-	err = c.signalEach(sig)
+	err = c.signalEach(sig, nil)
 	if sig == syscall.SIGKILL {
 		err = errors.Join(err, c.Thaw())
 	}
@@ -329,16 +354,16 @@ func (c *Cgroup) signalFrozen(ctx context.Context, sig syscall.Signal) (err erro
 
 // signalEach sends sig to each process that is in the cgroup now. After an id was read, its process may end and another
 // process may get the id. So each process is pinned first (os.FindProcess opens a pidfd), and only those that the
-// cgroup still lists after that are signalled.
-func (c *Cgroup) signalEach(sig syscall.Signal) error {
+// cgroup still lists after that are signalled, if match, which may be nil, is true.
+func (c *Cgroup) signalEach(sig syscall.Signal, match func(pid int) bool) error {
 	pids, err := c.others()
 	for batch := range slices.Chunk(pids, batchSize) {
-		err = errors.Join(err, c.signalBatch(batch, sig))
+		err = errors.Join(err, c.signalBatch(batch, sig, match))
 	}
 	return err
 }
 
-func (c *Cgroup) signalBatch(pids []int, sig syscall.Signal) error {
+func (c *Cgroup) signalBatch(pids []int, sig syscall.Signal, match func(pid int) bool) error {
 	procs := make([]*os.Process, 0, len(pids))
 	for _, pid := range pids {
 		p, err := os.FindProcess(pid)
@@ -354,7 +379,7 @@ func (c *Cgroup) signalBatch(pids []int, sig syscall.Signal) error {
 	}
 	var errs []error
 	for _, p := range procs {
-		if _, ok := slices.BinarySearch(listed, p.Pid); !ok {
+		if _, ok := slices.BinarySearch(listed, p.Pid); !ok || match != nil && !match(p.Pid) {
 			continue
 		}
 		if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
