@@ -62,6 +62,7 @@ func allLives() []life {
 		{name: "container of libcontainer", begin: (*lives).libcontainer},
 		{name: "start that fails", prior: at("create", "start.daemon", "error"), begin: (*lives).container},
 		{name: "start without a socket", prior: at("create", "start.socket", "error"), begin: (*lives).container},
+		{name: "create that is refused", prior: at("create", "create.begin", "error"), begin: (*lives).container},
 		{name: "create that fails", prior: at("create", "create.pid-file", "error"), begin: (*lives).container},
 		{name: "create that fails in the runtime", prior: at("create", "create.state-file", "error"), begin: (*lives).container},
 		{name: "create that fails in the launcher", prior: at("create", "create.limits", "error"), begin: (*lives).container},

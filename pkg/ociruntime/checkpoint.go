@@ -74,6 +74,10 @@ func (r *Runtime) prepare(c process.Config, config *configs.Config) (process.Run
 	if prepared.lc, err = libcontainer.Create(c.Root, c.ID, config); err != nil {
 		return nil, ocierrors.Classify(err)
 	}
+	if prepared.made, err = r.begin(c, prepared.lc); err != nil {
+		return nil, err
+	}
+	r.end(prepared.made)
 	return prepared, nil
 }
 
@@ -93,7 +97,7 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 	defer c.runtime.reaper.Suspend()()
 	group := c.lc.Config().Cgroups // read now, since a restore writes to the configuration
 	// criu is in the cgroup while it restores.
-	kill := func() { killMembers(c.config.ID, group, func(int) bool { return true }) }
+	kill := func() { killMembers(c.config.ID, group, c.runtime.isOwn) }
 	h, err := c.runtime.start(ctx, init, s, kill, func() error { return c.restoreImage(init) })
 	if err == nil {
 		return h, nil

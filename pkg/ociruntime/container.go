@@ -34,6 +34,7 @@ type container struct {
 	runtime   *Runtime
 	config    process.Config
 	lc        *libcontainer.Container
+	made      *creation // for Discard
 	manager   cgroups.Manager
 	cgroup    *cgroup.Cgroup
 	ownsPIDs  bool

@@ -19,7 +19,6 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
-	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // Destroy implements process.RuntimeContainer.
@@ -42,14 +41,7 @@ func (c *container) Destroy() error {
 // Discard implements process.RuntimeContainer.
 func (c *container) Discard() error {
 	defer c.closeFiles()
-	dir := stateDir(c.config.Root, c.config.ID)
-	if err := refuseOthers(dir, c.cgroup); err != nil {
-		return err
-	}
-	if err := c.cgroup.Thaw(); err != nil { // as above
-		return err
-	}
-	return c.runtime.discard(c.lc, dir)
+	return c.runtime.undoCreate(c.made, c.made.removeMade)
 }
 
 // closeFiles closes init's pidfd and the run that holds init. It may be called again.
@@ -58,17 +50,6 @@ func (c *container) closeFiles() {
 	if c.held != nil {
 		_ = c.held.Close() // nothing waits there any more
 	}
-}
-
-// discard destroys a container that nobody will try to destroy again. If the cgroup is gone and only systemd is silent,
-// it still removes the state directory dir: the unit ends with its cgroup.
-func (r *Runtime) discard(lc *libcontainer.Container, dir string) error {
-	defer r.reaper.Suspend()()
-	err := destroy(lc)
-	if errors.Is(err, systemd.ErrSilent) {
-		err = errors.Join(err, removeState(lc, func() error { return unixfile.RemoveAll(dir) }))
-	}
-	return err
 }
 
 // destroy removes the cgroup and the state directory, if they are there, and then runs the poststop hooks.
@@ -151,6 +132,11 @@ func endCgroup(ctx context.Context, cg *cgroup.Cgroup, isScope bool) error {
 	if !isScope {
 		return nil
 	}
+	return awaitSystemd(ctx, cg)
+}
+
+// awaitSystemd waits until systemd answers, so that the unit of cg can be stopped.
+func awaitSystemd(ctx context.Context, cg *cgroup.Cgroup) error {
 	left := destroyTimeout
 	if end, ok := ctx.Deadline(); ok {
 		left = min(left, max(time.Until(end), unitTimeout))

@@ -85,7 +85,6 @@ func TestDestroy_LeavesAnotherContainerInTheCgroup(t *testing.T) {
 	for place, below := range map[string]string{"there": "", "below": "/below"} {
 		for name, destroy := range map[string]func(*box) error{
 			"Destroy": func(b *box) error { return b.Destroy() },
-			"Discard": func(b *box) error { return b.Discard() },
 			"Remove":  func(b *box) error { return Remove(bounded(t), b.config) },
 		} {
 			t.Run(name+", "+place, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -117,7 +118,7 @@ func launcherError(setting, words string, reason error, args []string) error {
 // initByLauncher starts init with the launcher, or returns an unsupported error. In that case nothing is left of init
 // except for what libcontainer.Create made, and mount points.
 func (r *Runtime) initByLauncher(
-	ctx context.Context, c process.Config, config *configs.Config, lc *libcontainer.Container, p *libcontainer.Process,
+	ctx context.Context, c process.Config, config *configs.Config, creation *creation, p *libcontainer.Process,
 	s *stdio.Streams,
 ) (*container, error) {
 	if err := ctx.Err(); err != nil {
@@ -136,7 +137,7 @@ func (r *Runtime) initByLauncher(
 	if reason := unsupportedInitReason(c, config, p); reason != "" {
 		return nil, unsupported{errors.New(reason)}
 	}
-	state, err := lc.State()
+	state, err := creation.lc.State()
 	if err != nil {
 		return nil, err
 	}
@@ -144,12 +145,16 @@ func (r *Runtime) initByLauncher(
 	if err != nil {
 		return nil, err
 	}
-	made.lc = lc
+	made.lc, made.made = creation.lc, creation
 	own, limits := *config.Cgroups, *config.Cgroups.Resources
 	own.Resources = &limits
-	group, err := manager.NewWithPaths(&own, state.CgroupPaths)
+	group, err := manager.NewWithPaths(&own, maps.Clone(state.CgroupPaths)) // Destroy removes from it
 	if err != nil {
 		return nil, err
+	}
+	if own.Systemd {
+		creation.unit.Manager = group
+		group = &creation.unit
 	}
 	command, err := made.command(p, s)
 	switch {
@@ -169,6 +174,8 @@ func (r *Runtime) initByLauncher(
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w", err)
+	case systemd.UnitExists(err):
+		return nil, err // another container's
 	case errors.Is(err, launch.ErrNotStarted):
 		undo := process.Undo(func() error { return fail.After("create-undo.cgroup", i.undo(ctx)) })
 		if undo != nil {
@@ -206,7 +213,6 @@ type initLauncher struct {
 	launch.Init
 	made  *container
 	group cgroups.Manager // makes the cgroup
-	scope bool            // it is a scope of systemd, which may have been made
 }
 
 // prepare makes the cgroup, unless systemd makes it with init in it, and sets what is called while init is set up.
@@ -219,11 +225,7 @@ func (i *initLauncher) prepare() error {
 		return nil
 	}
 	if config.Cgroups.Systemd {
-		i.Forked = func(pid int) error {
-			err := apply(pid)
-			i.scope = !systemd.UnitExists(err) // that one is another container's
-			return err
-		}
+		i.Forked = apply
 	} else {
 		const nobody = -1 // makes the cgroup and moves no process (cgroups/utils.go, WriteCgroupProc)
 		if err := fail.After("create.cgroup", apply(nobody)); err != nil {
@@ -245,10 +247,11 @@ func (i *initLauncher) prepare() error {
 func (i *initLauncher) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, destroyTimeout, errOccupied)
 	defer cancel()
-	if err := endCgroup(ctx, i.made.cgroup, i.Config.Cgroups.Systemd); err != nil || !i.scope {
-		return err
+	var unit *systemd.Unit
+	if i.Config.Cgroups.Systemd {
+		unit = &i.made.made.unit // or systemd may still know a unit of that name
 	}
-	return i.group.Destroy() // or systemd may still know a unit of that name
+	return i.made.runtime.vacate(ctx, i.made.cgroup, unit)
 }
 
 // mounted sets the limits and runs the hooks that libcontainer runs at this point (process_linux.go, procHooks).

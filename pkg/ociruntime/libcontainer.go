@@ -22,7 +22,7 @@ import (
 )
 
 // startByLibcontainer starts p in lc with libcontainer, and passes p its streams. If ctx ends before p is set up, it
-// kills p, or for init everything in the container's cgroup, so that libcontainer gives up. If it fails, p has exited
+// kills p, or for init all that this shim has in the container's cgroup, so that libcontainer gives up. If it fails, p has exited
 // and been reaped.
 func (r *Runtime) startByLibcontainer(
 	ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams,
@@ -41,7 +41,7 @@ func (r *Runtime) startByLibcontainer(
 	defer r.reaper.Suspend()()
 	match := r.isStage
 	if p.Init {
-		match = func(int) bool { return true }
+		match = r.isOwn
 	}
 	kill := func() { killMembers(lc.ID(), config.Cgroups, match) }
 	return r.start(ctx, p, s, kill, func() error { return lc.Start(p) })
@@ -114,13 +114,6 @@ func killMembers(containerID string, config *cgroups.Cgroup, match func(pid int)
 // this process that nobody waits for yet, with the name that nsenter/nsexec.c gives it. An adopted child has another
 // name, unless it chose this one.
 func (r *Runtime) isStage(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	name, rest, _ := strings.Cut(string(stat), ") ")
-	var state string
-	var ppid int
-	_, err = fmt.Sscan(rest, &state, &ppid)
-	return err == nil && strings.Contains(name, "(runc:[") && ppid == os.Getpid() && !r.reaper.Registered(pid)
+	name, parent, err := processName(pid)
+	return err == nil && strings.Contains(name, "(runc:[") && parent == os.Getpid() && !r.reaper.Registered(pid)
 }

@@ -42,6 +42,7 @@ type Runtime struct {
 	reaper   *reaper.Reaper
 	launcher func() (*native.Program, error) // made by the first use that succeeds
 	rcu      systemd.RCUWarmup
+	creating sync.Map // by cgroup: the *creation that it is for
 
 	execTimeout time.Duration
 }
@@ -117,23 +118,23 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	if err != nil {
 		return nil, ocierrors.Create(ocierrors.Classify(err), c.Spec.Linux)
 	}
-	created, err := r.initByLauncher(ctx, c, config, lc, init, s)
+	made, err := r.begin(c, lc)
+	if err != nil {
+		return nil, err
+	}
+	defer r.end(made)
+	remove := made.removeMade
+	created, err := r.initByLauncher(ctx, c, config, made, init, s)
 	if reason := (unsupported{}); errors.As(err, &reason) && needsLauncher(c) != "" {
 		err = launcherError(needsLauncher(c), initFailed, reason.error, c.Spec.Process.Args)
 	} else if errors.As(err, &reason) {
 		log.G(ctx).WithField("container", c.ID).WithField("reason", reason.Error()).Info("init by libcontainer")
-		if created, err = r.initByLibcontainer(ctx, c, config, lc, init, s); err == nil {
+		if created, err = r.initByLibcontainer(ctx, c, config, made, init, s); err == nil {
 			created.initReason = reason.Error()
 		}
 		if _, none := init.Pid(); err != nil && none != nil {
 			// libcontainer v1.5.2 keeps an init that it could not fork, and panics when it is asked for the state.
-			undone, cancel := context.WithTimeoutCause(context.Background(), destroyTimeout, errOccupied)
-			defer cancel()
-			undo := process.UndoCreate(func() error {
-				defer r.reaper.Suspend()() // as around translate
-				return removeHalfMade(undone, c)
-			})
-			return nil, errors.Join(ocierrors.Create(err, c.Spec.Linux), undo)
+			remove = made.removeDir
 		}
 	}
 	if err == nil {
@@ -141,7 +142,7 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	}
 	err = ocierrors.Create(err, c.Spec.Linux)
 	undo := process.UndoCreate(func() error {
-		return fail.After("create-undo.discard", r.discard(lc, stateDir(c.Root, c.ID)))
+		return fail.After("create-undo.discard", r.undoCreate(made, remove))
 	})
 	return nil, errors.Join(err, undo)
 }
@@ -175,41 +176,44 @@ func (r *Runtime) translate(c process.Config) (*configs.Config, error) {
 
 // initByLibcontainer starts init with libcontainer.
 func (r *Runtime) initByLibcontainer(
-	ctx context.Context, c process.Config, config *configs.Config, lc *libcontainer.Container, p *libcontainer.Process,
+	ctx context.Context, c process.Config, config *configs.Config, made *creation, p *libcontainer.Process,
 	s *stdio.Streams,
 ) (*container, error) {
-	init, err := r.startByLibcontainer(ctx, lc, p, s)
+	if config.Cgroups.Systemd {
+		made.ownUnit()
+	}
+	init, err := r.startByLibcontainer(ctx, made.lc, p, s)
 	if err != nil {
 		return nil, err
 	}
-	made, err := r.libcontainerInit(c, config, lc, init)
+	created, err := r.libcontainerInit(c, config, made, init)
 	if err != nil {
 		init.kill()
 	}
-	return made, err
+	return created, err
 }
 
 // libcontainerInit returns the container of an init that libcontainer has started.
 func (r *Runtime) libcontainerInit(
-	c process.Config, config *configs.Config, lc *libcontainer.Container, init *handle,
+	c process.Config, config *configs.Config, made *creation, init *handle,
 ) (*container, error) {
-	state, err := lc.State()
+	state, err := made.lc.State()
 	if err != nil {
 		return nil, err
 	}
-	made, err := r.newContainer(c, config, state.CgroupPaths)
+	created, err := r.newContainer(c, config, state.CgroupPaths)
 	if err != nil {
 		return nil, err
 	}
-	made.lc, made.init = lc, init
-	if config.RootlessCgroups && !made.cgroup.Exists() {
-		made.setCgroup(cgroup.New(nil)) // on v2 libcontainer names even a cgroup that it was not allowed to make
+	created.lc, created.made, created.init = made.lc, made, init
+	if config.RootlessCgroups && !created.cgroup.Exists() {
+		created.setCgroup(cgroup.New(nil)) // on v2 libcontainer names even a cgroup that it was not allowed to make
 	}
 	// Nothing waits for init yet, so the pid is still init's.
-	if made.initStage, err = statExe(init.pid); err != nil {
+	if created.initStage, err = statExe(init.pid); err != nil {
 		return nil, err
 	}
-	return made, fail.After("create.spawned", made.initCreated())
+	return created, fail.After("create.spawned", created.initCreated())
 }
 
 const oomGroup = "memory.oom.group"

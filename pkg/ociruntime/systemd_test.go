@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/cgroups"
 	lcsystemd "github.com/opencontainers/cgroups/systemd"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -95,6 +96,11 @@ func TestSystemd_ScopeIsGoneBeforeTheSecondTry(t *testing.T) {
 	}
 }
 
+// madeUnit is the manager of a unit that is there.
+type madeUnit struct{ cgroups.Manager }
+
+func (madeUnit) Apply(int) error { return nil }
+
 // What was made in vain is not left on disk because systemd does not answer;
 // what can be deleted again is.
 func TestDiscard_LeavesNothingWhenSystemdIsSilent(t *testing.T) {
@@ -109,6 +115,8 @@ func TestDiscard_LeavesNothingWhenSystemdIsSilent(t *testing.T) {
 	must(t, b.Init().Signal(unix.SIGKILL))
 	b.wait()
 	c.lc.Config().Cgroups.Systemd = true // of which there may be none here
+	c.made.unit.Manager = madeUnit{}
+	must(t, c.made.unit.Apply(0))
 	silentBus(t)
 	state := stateDir(config.Root, config.ID)
 
