@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -19,7 +18,6 @@ import (
 	"github.com/containerd/errdefs"
 	json "github.com/go-json-experiment/json/v1"
 	"github.com/opencontainers/cgroups"
-	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/system"
@@ -137,24 +135,16 @@ func (r *Runtime) initByLauncher(
 	if reason := unsupportedInitReason(c, config, p); reason != "" {
 		return nil, unsupported{errors.New(reason)}
 	}
-	state, err := creation.lc.State()
-	if err != nil {
-		return nil, err
-	}
-	made, err := r.newContainer(c, config, state.CgroupPaths)
+	made, err := r.newContainer(c, config, creation.paths)
 	if err != nil {
 		return nil, err
 	}
 	made.lc, made.made = creation.lc, creation
 	own, limits := *config.Cgroups, *config.Cgroups.Resources
 	own.Resources = &limits
-	group, err := manager.NewWithPaths(&own, maps.Clone(state.CgroupPaths)) // Destroy removes from it
+	group, err := creation.manager(&own)
 	if err != nil {
 		return nil, err
-	}
-	if own.Systemd {
-		creation.unit.Manager = group
-		group = &creation.unit
 	}
 	command, err := made.command(p, s)
 	switch {

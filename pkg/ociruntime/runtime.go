@@ -179,10 +179,13 @@ func (r *Runtime) initByLibcontainer(
 	ctx context.Context, c process.Config, config *configs.Config, made *creation, p *libcontainer.Process,
 	s *stdio.Streams,
 ) (*container, error) {
-	if config.Cgroups.Systemd {
-		made.ownUnit()
+	if own := *config.Cgroups; own.Systemd {
+		if _, err := made.manager(&own); err != nil {
+			return nil, err
+		}
 	}
 	init, err := r.startByLibcontainer(ctx, made.lc, p, s)
+	made.unit.Applied(err)
 	if err != nil {
 		return nil, err
 	}

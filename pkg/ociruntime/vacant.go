@@ -8,14 +8,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"reflect"
 	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
@@ -29,6 +30,7 @@ import (
 // creation is a container that is being created: what its undo removes.
 type creation struct {
 	lc    *libcontainer.Container
+	paths map[string]string // of the cgroup, by controller
 	group *cgroup.Cgroup
 	unit  systemd.Unit // used with systemd's cgroup driver only
 	dir   string       // libcontainer's state directory
@@ -41,13 +43,24 @@ func (r *Runtime) begin(c process.Config, lc *libcontainer.Container) (*creation
 	if err != nil {
 		return nil, err
 	}
-	made := &creation{lc: lc, group: cgroup.New(state.CgroupPaths), dir: stateDir(c.Root, c.ID)}
+	paths := state.CgroupPaths
+	made := &creation{lc: lc, paths: paths, group: cgroup.New(paths), dir: stateDir(c.Root, c.ID)}
 	if err = fail.After("create.begin", r.reserve(made)); err == nil {
 		return made, nil
 	}
 	r.end(made)
 	undo := process.UndoCreate(func() error { return fail.After("create-undo.begin", made.removeDir()) })
 	return nil, errors.Join(fmt.Errorf("linux.cgroupsPath %q: %w", c.Spec.Linux.CgroupsPath, err), undo)
+}
+
+// manager returns a manager of the cgroup, which may change config, and notes for the undo whether it makes a unit.
+func (made *creation) manager(config *cgroups.Cgroup) (cgroups.Manager, error) {
+	group, err := manager.NewWithPaths(config, maps.Clone(made.paths)) // Destroy removes from it
+	if err != nil || !config.Systemd {
+		return group, err
+	}
+	made.unit.Manager = group
+	return &made.unit, nil
 }
 
 // reserve refuses a cgroup that a process is in, or that this shim is creating another container in: until its init is
@@ -177,14 +190,4 @@ func processName(pid int) (name string, parent int, err error) {
 	var state string
 	_, err = fmt.Sscan(string(stat[end:]), &state, &parent)
 	return string(stat[:end]), parent, err
-}
-
-// ownUnit has lc make its scope by made.unit. When libcontainer cannot start an init, it destroys the unit of the
-// scope's name, even if systemd has refused to make one since there is one (runc libcontainer/process_linux.go), and
-// takes no manager of others.
-func (made *creation) ownUnit() {
-	field := reflect.ValueOf(made.lc).Elem().FieldByName("cgroupManager")
-	manager := reflect.NewAt(field.Type(), field.Addr().UnsafePointer()).Interface().(*cgroups.Manager)
-	made.unit.Manager = *manager
-	*manager = &made.unit
 }

@@ -26,7 +26,6 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
-	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 )
 
@@ -224,7 +223,6 @@ func (u *takenUnit) Apply(int) error {
 
 func (u *takenUnit) Destroy() error { u.stopped = true; return nil }
 
-// libcontainer destroys the unit of a container whose init it could not start.
 func TestCreate_StopsNoUnitOfOthers(t *testing.T) {
 	c := newConfig(t, "sleep", "1000")
 	config, err := testRuntime.translate(c)
@@ -234,15 +232,9 @@ func TestCreate_StopsNoUnitOfOthers(t *testing.T) {
 	made, err := testRuntime.begin(c, lc)
 	must(t, err)
 	defer testRuntime.end(made)
-	made.ownUnit()
-	taken := &takenUnit{Manager: made.unit.Manager}
+	taken := &takenUnit{}
 	made.unit.Manager = taken
-	streams := noStreams(t)
-	init, err := translate.Process(c.Spec.Process, streams)
-	must(t, err)
-	init.Init = true
-	_, err = testRuntime.startByLibcontainer(t.Context(), lc, init, streams)
-	if !systemd.UnitExists(err) {
+	if err := made.unit.Apply(1); !systemd.UnitExists(err) {
 		t.Errorf("start = %v, want that the unit exists", err)
 	}
 	config.Cgroups.Systemd = true // of which there may be none here

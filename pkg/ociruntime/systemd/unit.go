@@ -19,9 +19,12 @@ type Unit struct {
 // Apply implements cgroups.Manager.
 func (u *Unit) Apply(pid int) error {
 	err := u.Manager.Apply(pid)
-	u.made.Store(!UnitExists(err)) // after other errors systemd may have it
+	u.Applied(err)
 	return err
 }
+
+// Applied notes the error, or nil, of an Apply by another manager of the same unit.
+func (u *Unit) Applied(err error) { u.made.Store(!UnitExists(err)) } // after other errors systemd may have it
 
 // Made reports whether Apply may have made the unit, and Destroy has not stopped it since.
 func (u *Unit) Made() bool { return u.made.Load() }
