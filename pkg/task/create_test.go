@@ -44,7 +44,7 @@ func TestCreate_FailureLeavesNothing(t *testing.T) {
 		{name: "a terminal in the configuration alone", spec: func(s *specs.Spec) { s.Process.Terminal = true }, class: invalid, want: []string{"terminal"}},
 		{name: "a state that cannot be written", bundle: func(t *testing.T, b string) string {
 			t.Helper()
-			must(t, os.MkdirAll(filepath.Join(b, fmt.Sprintf("shim.json.%d", os.Getpid()), "in the way"), 0o700))
+			must(t, os.MkdirAll(filepath.Join(b, "shim.json", "in the way"), 0o700))
 			return b
 		}, want: []string{"shim.json"}},
 		{name: "a mount of an unknown type", change: func(r *CreateRequest) {
