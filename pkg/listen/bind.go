@@ -51,7 +51,7 @@ func Bind(list []Address, s *Sockets, root string, owner idmap.Owner) (_ *Bound,
 	return b, nil
 }
 
-// control calls f with the descriptor of a file, which stays open until f returns, even if the file is closed meanwhile.
+// control calls f with the descriptor of a file, which stays open until f returns even if the file is closed meanwhile.
 func control(file *os.File, f func(fd int) error) error {
 	conn, err := file.SyscallConn()
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 )
 
 // startByLibcontainer starts p in lc with libcontainer, and passes p its streams. If ctx ends before p is set up, it
-// kills p, or for init all that this shim has in the container's cgroup, so that libcontainer gives up. If it fails, p has exited
-// and been reaped.
+// kills p, or for init all that this shim has in the container's cgroup, so that libcontainer gives up. If it fails, p
+// has exited and been reaped.
 func (r *Runtime) startByLibcontainer(
 	ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams,
 ) (*handle, error) {

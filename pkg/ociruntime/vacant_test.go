@@ -137,6 +137,7 @@ func wantWinner(t *testing.T, b *box, loser process.Config, err error) {
 // Both have found the cgroup empty.
 func TestCreate_ThatFailsLeavesAnotherContainer(t *testing.T) {
 	byEach(t, func(t *testing.T, way func(process.Config) process.Config) {
+		t.Helper()
 		loser := way(newConfig(t, "/nonexistent"))
 		b, failed := createLate(t, t.Context(), loser, way(sharing(t, loser, "sleep", "1000")))
 		wantWinner(t, b, loser, <-failed)
@@ -169,6 +170,7 @@ func TestDiscard_LeavesAnotherContainer(t *testing.T) {
 // What a hook leaves in the cgroup is the container's, even if the hook has ended.
 func TestCreate_ThatFailsKillsWhatItsHooksLeft(t *testing.T) {
 	byEach(t, func(t *testing.T, way func(process.Config) process.Config) {
+		t.Helper()
 		for _, hook := range []string{"sleep 1000 >/dev/null 2>&1 &", "(sleep 1000 & sleep 1000) >/dev/null 2>&1 &"} {
 			c := newConfig(t, "sleep", "1000")
 			dirs := "/sys/fs/cgroup" + c.Spec.Linux.CgroupsPath

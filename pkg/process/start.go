@@ -95,8 +95,8 @@ func (p *Process) startEnded(ctx context.Context) {
 // wasKilled reports whether ctx, that of a Start, was ended by Kill or Delete.
 func wasKilled(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errEndedByKill) }
 
-// killStarting ends a Start that is under way, if p has no process before it, and returns once p has exited or Start has
-// failed. An init that Create made is killed if nobody waits for its Start any more.
+// killStarting ends a Start that is under way, if p has no process before it, and returns once p has exited or Start
+// has failed. An init that Create made is killed if nobody waits for its Start any more.
 func (p *Process) killStarting(ctx context.Context) error {
 	p.mu.Lock()
 	starting := p.endStart != nil || p.startAbandoned.Load()

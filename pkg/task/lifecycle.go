@@ -239,8 +239,8 @@ func (c *Container) Checkpoint(ctx context.Context, r process.CheckpointRequest)
 // process in uninterruptible sleep, a mount or a hook can outlast any bound.
 const deathTimeout = 10 * time.Second
 
-// exitTimeout bounds how long a stop waits for the exit of what it killed: init's may be published deathTimeout after its
-// death, because of what it leaves behind (pkg/process, remainingTimeout).
+// exitTimeout bounds how long a stop waits for the exit of what it killed: init's may be published deathTimeout after
+// its death, because of what it leaves behind (pkg/process, remainingTimeout).
 const exitTimeout = deathTimeout + 2*time.Second
 
 // StopContainers is for a shim that was asked to end. No container is created any more. Containers that have a stop
