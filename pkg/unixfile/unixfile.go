@@ -23,7 +23,7 @@ import (
 
 // Write replaces the file at path, or makes it, with mode 0600. A reader sees the old content or the new one, and so
 // does one after a crash of this process; a crash of the machine may lose both. Until then the new content is in a file
-// beside it whose name begins with a dot and cannot be guessed, since clients choose the names of verdicts, for example.
+// beside it whose name begins with a dot and cannot be guessed: clients choose the names of verdicts, for example.
 func Write(path string, data []byte) error {
 	return replace(path, func(next string) error {
 		// O_EXCL follows no link that somebody else may have put there.
