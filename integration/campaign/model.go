@@ -48,6 +48,8 @@ func (m *model) results(s Step) []result {
 		}
 		list = append(list, w.whileDeleted(s, *companion, false)...)
 		list = append(list, w.whileDeleted(*companion, s, true)...)
+		list = append(list, w.whileStarting(s, *companion, false)...)
+		list = append(list, w.whileStarting(*companion, s, true)...)
 		for _, first := range w.apply(s) {
 			for _, between := range closure([]world{first.next}) {
 				for _, second := range between.apply(*companion) {
@@ -123,6 +125,36 @@ func (w world) whileStarted(s, start Step, swap bool) []result {
 					list = append(list, r)
 				}
 			}
+		}
+	}
+	return list
+}
+
+// whileStarting lists what else can come of a Kill or a Delete of an exec and its Start at the same time, which they end.
+// A program that runs by then is killed.
+func (w world) whileStarting(s, start Step, swap bool) []result {
+	if s.Op != Kill && s.Op != Delete || start.Op != Start || s.Exec == noExec || start.Exec != s.Exec ||
+		w.execs[s.Exec].phase != created {
+		return nil
+	}
+	failed, ran := w, w
+	failed.execs[s.Exec].phase, failed.execs[s.Exec].code = stopped, unknownCode
+	ran.execs[s.Exec].phase, ran.execs[s.Exec].killed = running, true
+	list := []result{{[2]string{ok, anyError}, failed}, {[2]string{ok, ok}, ran}}
+	if s.Op == Delete {
+		list = nil
+		for _, next := range append(closure([]world{ran}), failed) {
+			if next.execs[s.Exec].phase != stopped {
+				continue
+			}
+			answer := fmt.Sprintf("ok %d", next.execs[s.Exec].code)
+			next.execs[s.Exec] = proc{}
+			list = append(list, result{[2]string{answer, anyError}, next}, result{[2]string{answer, ok}, next})
+		}
+	}
+	for i := range list {
+		if swap {
+			list[i].answers[0], list[i].answers[1] = list[i].answers[1], list[i].answers[0]
 		}
 	}
 	return list
