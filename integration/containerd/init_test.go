@@ -191,7 +191,8 @@ func TestInit_GivesItsChildTheTerminal(t *testing.T) {
 	e := newInitEnv(t)
 	keyboard, stdin := typed(e)
 	c := e.run("c1", config{terminal: true, stdin: stdin, opts: with(reaped())}, "sh", "-c",
-		`trap 'echo interrupted' INT; tty; echo ready >/dev/tty; sleep 1000; read -r line; echo "read: $line."; exit 4`)
+		// A child could lose the signal between its fork and its exec, so the shell itself waits.
+		`trap 'echo interrupted' INT; tty; echo ready >/dev/tty; until read -r line; do :; done; echo "read: $line."; exit 4`)
 	c.out.WaitFor(t, "ready")
 	_, err := keyboard.Write([]byte{3}) // control-C, which the kernel makes a signal to the group in front
 	e.must(err, "type control-C")

@@ -27,17 +27,8 @@ func (c *Cgroup) Procs() ([]int, error) {
 	var pids []int
 	found := false
 	for _, dir := range c.dirs {
-		threaded := false // then no cgroup above lists the processes
-		err := walk(dir, func(n node) (err error) {
-			pids, err = appendProcs(pids, n)
-			if errors.Is(err, unix.EOPNOTSUPP) { // a threaded cgroup of v2 (cgroup-v2.rst, "Threads")
-				err = nil
-				if threaded = threaded || n.depth == 0; threaded {
-					pids, err = appendOwners(pids, n)
-				}
-			}
-			return err
-		}, nil)
+		more, err := procsBelow(dir)
+		pids = append(pids, more...)
 		switch {
 		case err == nil:
 			found = true
@@ -52,15 +43,27 @@ func (c *Cgroup) Procs() ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
+// procsBelow lists the processes in the cgroup dir and those nested in it, in any order.
+func procsBelow(dir string) (pids []int, err error) {
+	threaded := false // then no cgroup above lists the processes
+	err = walk(dir, func(n node) (err error) {
+		pids, err = appendProcs(pids, n)
+		if errors.Is(err, unix.EOPNOTSUPP) { // a threaded cgroup of v2 (cgroup-v2.rst, "Threads")
+			err = nil
+			if threaded = threaded || n.depth == 0; threaded {
+				pids, err = appendOwners(pids, n)
+			}
+		}
+		return err
+	}, nil)
+	return pids, err
+}
+
 // RefuseProcesses returns errdefs.ErrFailedPrecondition, with the directory and the processes, if a process is in the
 // cgroup or in one nested in it, in whichever hierarchy. In one that does not exist it costs one system call.
 func (c *Cgroup) RefuseProcesses() error {
 	for _, dir := range c.dirs {
-		var pids []int
-		err := walk(dir, func(n node) (err error) {
-			pids, err = appendProcs(pids, n)
-			return err
-		}, nil)
+		pids, err := procsBelow(dir)
 		if err != nil && !IsGone(err) {
 			return fmt.Errorf("list processes of cgroup %s: %w", dir, err)
 		}

@@ -121,6 +121,25 @@ func TestMakeChild_InAThreadedSubtree(t *testing.T) {
 	}
 }
 
+func TestRefuseProcesses_InAThreadedCgroup(t *testing.T) {
+	c := makeV2(t)
+	nested := threaded(t, nest(t, c, "threads"))
+	for _, one := range []*Cgroup{c, nested} {
+		if err := one.RefuseProcesses(); err != nil {
+			t.Errorf("without processes: %v", err)
+		}
+	}
+	p := start(t, nested, "read x")
+	for _, one := range []*Cgroup{c, nested} {
+		err := one.RefuseProcesses()
+		if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), strconv.Itoa(p.Process.Pid)) {
+			t.Errorf("with a process: %v, want failed precondition, and the process", err)
+		}
+	}
+	kill(t, nested)
+	p.signalled(t)
+}
+
 func TestDelegate_RefusesAThreadedCgroup(t *testing.T) {
 	c := threaded(t, nest(t, makeV2(t), "container"))
 	err := c.Delegate("init")

@@ -45,7 +45,7 @@ func makeSkeletons(bundle string) (*os.Root, error) {
 // removeSkeletons removes the directory, if it is there, and nothing that is mounted in it: that is not in the copy of
 // the bundle's mount.
 func removeSkeletons(bundle string) error {
-	if _, err := os.Lstat(filepath.Join(bundle, skeletons)); errors.Is(err, os.ErrNotExist) {
+	if unixfile.Remove(filepath.Join(bundle, skeletons)) == nil { // empty, as if nothing is hidden, or not there
 		return nil
 	}
 	tree, err := unix.OpenTree(unix.AT_FDCWD, bundle, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
