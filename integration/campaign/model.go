@@ -130,8 +130,8 @@ func (w world) whileStarted(s, start Step, swap bool) []result {
 	return list
 }
 
-// whileStarting lists what else can come of a Kill or a Delete of an exec and its Start at the same time, which they end.
-// A program that runs by then is killed.
+// whileStarting lists what else can come of a Kill or a Delete of an exec and its Start at the same time, which they
+// end. A program that runs by then is killed.
 func (w world) whileStarting(s, start Step, swap bool) []result {
 	if s.Op != Kill && s.Op != Delete || start.Op != Start || s.Exec == noExec || start.Exec != s.Exec ||
 		w.execs[s.Exec].phase != created {

@@ -91,8 +91,8 @@ func (h *Rootfs) SetUser(p *specs.Process) {
 // confine takes from a process what could make it root among the files of the host: what it executes runs as its user,
 // even if it is setuid. Without ambient and inheritable capabilities no program gets any, unless it has file
 // capabilities: with no_new_privs these give what was permitted before (cap_bprm_creds_from_file in the kernel's
-// security/commoncap.c), so nothing is. The bounding set stays, or the kernel would refuse to execute such a program. An
-// exec without capabilities of its own has those of the container, from which they are taken too.
+// security/commoncap.c), so nothing is. The bounding set stays, or the kernel would refuse to execute such a program.
+// An exec without capabilities of its own has those of the container, from which they are taken too.
 func confine(p *specs.Process) {
 	p.NoNewPrivileges = true
 	if c := p.Capabilities; c != nil {

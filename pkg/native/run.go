@@ -18,6 +18,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -114,12 +115,38 @@ func (r *Run) Resume() error {
 		return errors.Join(fmt.Errorf("the %s ended: %w: %w", r.name, err, errdefs.ErrFailedPrecondition), r.socket.Close())
 	}
 	r.resumed, r.waiting = r.waiting, nil
-	err := r.follow(context.Background()) // ends with the process at the latest
+	err := r.followResumed()
 	socket := r.socket
 	// The container may run for years, and the request holds everything that it was made from.
 	*r = Run{name: r.name, reaper: r.reaper, socket: socket, current: r.current}
 	return errors.Join(err, socket.Close())
 }
+
+// lookAgain is how often Resume looks at a process of which it reads nothing.
+const lookAgain = time.Second
+
+// followResumed follows a process until it runs its program, or has ended. Another one, which is privileged in a
+// container that sees the process, may have taken its end of the socket, so that the end of file does not come.
+func (r *Run) followResumed() error {
+	for {
+		_ = r.socket.SetReadDeadline(time.Now().Add(lookAgain)) // fails only if closed
+		err := r.follow(context.Background())
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		// As long as the process lives, the id is its own.
+		program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", r.current.Pid))
+		if ended := r.current.Signal(unix.Signal(0)); ended != nil {
+			return fmt.Errorf("the %s was killed: %w", r.name, errdefs.ErrFailedPrecondition)
+		}
+		if err == nil && !strings.HasPrefix(program, memoryPath) {
+			return nil
+		}
+	}
+}
+
+// memoryPath begins what /proc/PID/exe says of the program of a [Run], and of none that has another path.
+const memoryPath = "/memfd:"
 
 // Close ends a process that is held, unless it is frozen.
 func (r *Run) Close() error { return r.socket.Close() }

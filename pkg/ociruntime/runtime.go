@@ -185,7 +185,9 @@ func (r *Runtime) initByLibcontainer(
 		}
 	}
 	init, err := r.startByLibcontainer(ctx, made.lc, p, s)
-	made.unit.Applied(err)
+	if _, unborn := p.Pid(); unborn == nil { // else systemd was not asked
+		made.unit.Applied(err)
+	}
 	if err != nil {
 		return nil, err
 	}

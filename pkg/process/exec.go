@@ -78,7 +78,7 @@ func (p *Process) startWithStreams(ctx context.Context, start func(*stdio.Stream
 	}
 	p.setHandle(handle, streams)
 	started = true
-	if wasKilled(ctx) { // just before there was a handle
+	if p.startWasKilled() { // just before there was a handle
 		_ = handle.Signal(syscall.SIGKILL) // it may be dead already
 	}
 	return nil

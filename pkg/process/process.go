@@ -47,6 +47,8 @@ type Process struct {
 	startAbandoned atomic.Bool
 	killed         atomic.Bool // init was sent SIGKILL; a later freeze must be undone; set with mu held
 	// +checklocks:mu
+	startKilled bool // by SIGKILL while endStart was set
+	// +checklocks:mu
 	endStart context.CancelCauseFunc // ends the Start of an exec, or the restore, that is under way; nil if none is
 }
 
@@ -96,8 +98,9 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 func (p *Process) Kill(sig syscall.Signal) error {
 	p.mu.Lock()
 	_, err := p.nextLocked(OpKill)
-	if err != nil && sig == syscall.SIGKILL && p.endStart != nil {
-		p.endStart(errEndedByKill)
+	end, starting := p.endStart, err != nil && sig == syscall.SIGKILL && p.endStart != nil
+	if starting {
+		p.startKilled = true
 		err = nil
 	}
 	handle := p.handle
@@ -106,6 +109,9 @@ func (p *Process) Kill(sig syscall.Signal) error {
 		p.killed.Store(true)
 	}
 	p.mu.Unlock()
+	if starting {
+		end(errEndedByKill)
+	}
 	if err != nil || handle == nil {
 		return err
 	}

@@ -5,7 +5,6 @@ package process
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -36,7 +35,7 @@ func (p *Process) Start(ctx context.Context) error {
 	p.mu.Lock()
 	p.endStart = end
 	p.mu.Unlock()
-	defer p.startEnded(ctx)
+	defer p.startEnded()
 	if p.execID != "" {
 		return p.container.startExec(ctx, p)
 	}
@@ -80,11 +79,11 @@ func (p *Process) initStarted(asked time.Time) {
 
 // startEnded releases what Start has set for endStart. A process that was killed before there was one has failed to
 // start, whatever the Start waited for.
-func (p *Process) startEnded(ctx context.Context) {
+func (p *Process) startEnded() {
 	p.mu.Lock()
 	end := p.endStart
 	p.endStart = nil
-	unborn := p.state == Created && p.handle == nil && wasKilled(ctx)
+	unborn := p.state == Created && p.handle == nil && p.startKilled
 	p.mu.Unlock()
 	end(nil)
 	if unborn {
@@ -92,8 +91,12 @@ func (p *Process) startEnded(ctx context.Context) {
 	}
 }
 
-// wasKilled reports whether ctx, that of a Start, was ended by Kill or Delete.
-func wasKilled(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errEndedByKill) }
+// startWasKilled reports whether Kill or Delete ends the Start under way, whatever ended its context before.
+func (p *Process) startWasKilled() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.startKilled
+}
 
 // killStarting ends a Start that is under way, if p has no process before it, and returns once p has exited or Start
 // has failed. An init that Create made is killed if nobody waits for its Start any more.

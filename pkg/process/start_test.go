@@ -221,3 +221,47 @@ func TestNew_FailsIfItsContextEndsWhileHooksRun(t *testing.T) {
 		w.wantLog(t, "create c1 | exit c1 0")
 	})
 }
+
+// waiting is a hook that waits for the test.
+type waiting struct {
+	NoHook
+	entered, leave chan struct{}
+}
+
+func (h waiting) Created(context.Context, RuntimeContainer, Handle) error {
+	close(h.entered)
+	<-h.leave
+	return nil
+}
+
+// What is restored runs before the hooks that come after do.
+func TestKill_OfARestoreWhoseCallerHasGone(t *testing.T) {
+	for name, kill := range map[string]func(*world) error{
+		"kill":     func(w *world) error { return w.Init().Kill(syscall.SIGKILL) },
+		"kill all": func(w *world) error { return w.KillAll(ctx, syscall.SIGKILL) },
+		"delete":   func(w *world) error { return deleteOf(w, w.Init()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := waiting{entered: make(chan struct{}), leave: make(chan struct{})}
+				w := newWorldOf(t, newFake(), Config{ID: "c1", Bundle: "/b", Checkpoint: "/i", Hooks: []Hook{h}})
+				short, leave := context.WithCancel(ctx)
+				started, killed := make(chan error, 1), make(chan error, 1)
+				go func() { started <- w.Init().Start(short) }()
+				<-h.entered
+				leave()
+				synctest.Wait()
+				go func() { killed <- kill(w) }()
+				synctest.Wait()
+				close(h.leave)
+				must(t, <-started)
+				must(t, <-killed)
+				exit, err := w.Init().Wait(ctx)
+				must(t, err)
+				if exit.Status != 137 {
+					t.Errorf("status = %d, want 137", exit.Status)
+				}
+			})
+		})
+	}
+}
