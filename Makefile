@@ -295,15 +295,11 @@ test-selinux: deps build ## tests under SELinux, in a virtual machine (root); PK
 
 # A version of Debian's kernel, or uml, which is fast, and has one CPU, few controllers and no security module.
 KERNEL   ?=
-smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root); KERNEL=uml: of user-mode Linux
+smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root); KERNEL=uml: only the machine, of user-mode Linux
 	@integration/vm/deps.sh $(KERNEL)
 	@integration/cri/deps.sh
 	cd integration; $(if $(KERNEL),VMRUN_KERNEL='$(KERNEL)') SHIM_TEST_REQUIRE=vm $(GO) test -count=1 ./vm
-ifeq ($(KERNEL),uml)
-	$(VMTEST) -kernel uml -o $(CURDIR)/bin/vm/uml $(SMOKE) './integration/containerd=$(SMOKE_L3)|TestCgroup2' './integration/cri=TestPod_Runs|TestExec_HasATerminal'
-	$(VMTEST) -kernel uml -systemd -o $(CURDIR)/bin/vm/uml-systemd $(SMOKE) \
-		'./integration/containerd=$(SMOKE_L3)|TestSystemd_(Container|Limits|KilledShim)' './integration/cri=TestCgroupParent_PodInASlice'
-else
+ifneq ($(KERNEL),uml)
 	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 $(SMOKE) ./pkg/cpuset \
 		'./integration/containerd=$(SMOKE_L3)|TestCPUSet_Holds|TestCPUSet_FollowsItsSource|TestCgroup2' \
 		'./integration/cri=TestPod_Runs|TestCheckpoint|AppArmor|TestExec_HasATerminal'

@@ -20,6 +20,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,7 +52,7 @@ func main() {
 		limit   = flag.Duration("timeout", 30*time.Minute, "how long each package may take")
 		cpus    = flag.Int("cpus", 0, "the guest's CPUs, as vmrun has it when 0; tests of CPU sets need 4")
 		kernel  = flag.String("kernel", "",
-			"the `version` of a kernel of Debian's, such as 5.10, or uml; the tests then run in a virtual machine")
+			"the `version` of a kernel of Debian's, such as 5.10; the tests then run in a virtual machine")
 		write = flag.String("write", "", "the `page` in whose table of machines a row says what was run")
 		plan  = flag.String("plan", "", "run what the `file` lists: how vmtest calls itself in the guest")
 	)
@@ -153,7 +154,7 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	c.Append = "hugepages=16 " + s.extra
 	c.Timeout = hanging * s.limit
 	c.Kernel = s.kernel
-	c.CPUs = s.cpus
+	c.CPUs = cmp.Or(s.cpus, c.CPUs)
 	return s.record(logs)(vm.Run(ctx, c))
 }
 

@@ -13,8 +13,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/integration/vm"
 )
 
 // isNative reports whether this machine is what the tests want.
@@ -78,21 +76,18 @@ func environment(s suite, native bool, programs, out string) ([]string, error) {
 		require = append(require, "systemd")
 	}
 	if !native {
-		require = append(require, "disk", "guest", "loop")
-		if s.kernel != vm.UML { // which has one CPU and few controllers, and does without security modules
-			require = append(require, "cpus", "hotplug")
-			if !s.v1 {
-				require = append(require, "cpuset2")
-			}
-			if s.root == "" && !s.v1 {
-				require = append(require, "criu")
-			}
-			module := "apparmor" // of Debian's kernel, unless its parameters say otherwise
-			if slices.Contains(strings.Fields(s.extra), "security=selinux") {
-				module = "selinux"
-			}
-			require = append(require, module)
+		require = append(require, "cpus", "disk", "guest", "hotplug", "loop")
+		if !s.v1 {
+			require = append(require, "cpuset2")
 		}
+		if s.root == "" && !s.v1 {
+			require = append(require, "criu")
+		}
+		module := "apparmor" // of Debian's kernel, unless its parameters say otherwise
+		if slices.Contains(strings.Fields(s.extra), "security=selinux") {
+			module = "selinux"
+		}
+		require = append(require, module)
 		// A tmpfs of the guest's kernel cannot be mounted with a mapping of users, and what is on its disk can.
 		env = append(env, "TMPDIR=/disk/tmp", "SHIM_TEST_SLOWNESS=5")
 	}
