@@ -6,6 +6,7 @@ package process
 import (
 	"context"
 	"errors"
+	"slices"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -187,6 +188,11 @@ func TestDelete_KillsAnInitWhoseStartWasAbandoned(t *testing.T) {
 		deleted := make(chan error, 1)
 		go func() { deleted <- deleteOf(w, w.Init()) }()
 		synctest.Wait()
+		f.init.mu.Lock()
+		if !slices.Equal(f.init.heard, []syscall.Signal{syscall.SIGKILL}) {
+			t.Errorf("while Start hangs init heard %v, want SIGKILL", f.init.heard)
+		}
+		f.init.mu.Unlock()
 		f.failing["start"] = errors.New("init is dead")
 		close(f.gates["start"])
 		wantClass(t, <-started, f.failing["start"])
