@@ -293,7 +293,7 @@ test-selinux: deps build ## tests under SELinux, in a virtual machine (root); PK
 	$(SELINUX) $(ROW) $(if $(filter file,$(origin PKGS)),'./pkg/ociruntime=SELinux|TheLabel|TestExec' ./pkg/pod=SELinux \
 		'./integration/containerd=TestRun|TestExec|TestTerminal' './integration/cri=SELinux|TestExec|TestPodFiles',-run '$(RUN)' $(PACKAGES))
 
-# A version of Debian's kernel, or uml, which is fast, and has one CPU, few controllers and no security module.
+# A version of Debian's kernel, or uml, which has one CPU, few controllers and no security module.
 KERNEL   ?=
 smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root); KERNEL=uml: only the machine, of user-mode Linux
 	@integration/vm/deps.sh $(KERNEL)
@@ -401,7 +401,7 @@ conformance: deps build ## containerd's own client tests, this shim beside the r
 CAMPAIGNFLAGS ?=
 RESULTS       := $(CURDIR)/integration/campaign/results
 .PHONY: campaign campaign-table
-# ON=v2 or systemd: in a virtual machine, some ten times slower; with KERNEL=uml, which has one CPU, some four times.
+# ON=v2 or systemd: in a virtual machine, some ten times slower; with KERNEL=uml not emulated, and with one CPU.
 CAMPAIGN       = $(CURDIR)/bin/campaign/campaign -seed $(SEED) -runtime $(RUNTIME) -failures $(CURDIR)/bin/campaign \
 	-state $(CURDIR)/bin/campaign/$(SEED)-$(RUNTIME)$(ON).json $(if $(SHORT),-length 5m) \
 	$(if $(WRITE),-results $(RESULTS)) $(CAMPAIGNFLAGS)
@@ -409,7 +409,7 @@ CAMPAIGNGUEST  = $(GO) run ./cmd/vmrun -timeout 12h $(if $(KERNEL),-kernel '$(KE
 	-rw $(CURDIR)/bin/campaign -rw $(RESULTS) \
 	-env SHIM_TEST_SLOWNESS=5 -env SHIM_TOOLS=/mnt -env SHIM_BINARY=/mnt/$(NAME) -env PATH=/mnt:$$PATH \
 	-- sh -c 'cp "$$0"/* $(BINARY) /mnt && exec "$$@"' "$$($(GO) run ./cmd/tools)"
-campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes; WRITE=1: totals into docs/reliability.md; ON=v2 or systemd, KERNEL=uml: faster there
+campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes; WRITE=1: totals into docs/reliability.md; ON=v2 or systemd, KERNEL=uml: not emulated
 	@integration/cri/deps.sh
 	$(if $(ON),@integration/vm/deps.sh $(KERNEL))
 	cd integration; $(GO) build -o $(CURDIR)/bin/campaign/campaign ./cmd/campaign

@@ -19,9 +19,9 @@
 // The host's kernel, its cgroups and its /boot stay as they are. The guest's kernel is Debian's.
 //
 // With UML as Config.Kernel nothing is emulated: the kernel is user-mode Linux, a process of the host whose processes
-// are traced processes of the host. They start several times as fast as in qemu. It has one CPU, the controllers cpu,
-// io, memory and pids, no security module unless Config.Append has security=apparmor, and no criu. The guest's
-// root can reach all files of the host, by mounting hostfs once more.
+// are traced processes of the host. It has one CPU, the controllers cpu, io, memory and pids, no security module unless
+// Config.Append has security=apparmor, and no criu. The guest's root can reach all files of the host, by mounting hostfs
+// once more.
 //
 // # How it boots
 //
