@@ -293,13 +293,10 @@ test-selinux: deps build ## tests under SELinux, in a virtual machine (root); PK
 	$(SELINUX) $(ROW) $(if $(filter file,$(origin PKGS)),'./pkg/ociruntime=SELinux|TheLabel|TestExec' ./pkg/pod=SELinux \
 		'./integration/containerd=TestRun|TestExec|TestTerminal' './integration/cri=SELinux|TestExec|TestPodFiles',-run '$(RUN)' $(PACKAGES))
 
-# A version of Debian's kernel, or uml, which has one CPU, few controllers and no security module.
-KERNEL   ?=
-smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root); KERNEL=uml: only the machine, of user-mode Linux
-	@integration/vm/deps.sh $(KERNEL)
+smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root)
+	@integration/vm/deps.sh
 	@integration/cri/deps.sh
-	cd integration; $(if $(KERNEL),VMRUN_KERNEL='$(KERNEL)') SHIM_TEST_REQUIRE=vm $(GO) test -count=1 ./vm
-ifneq ($(KERNEL),uml)
+	cd integration; SHIM_TEST_REQUIRE=vm $(GO) test -count=1 ./vm
 	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 $(SMOKE) ./pkg/cpuset \
 		'./integration/containerd=$(SMOKE_L3)|TestCPUSet_Holds|TestCPUSet_FollowsItsSource|TestCgroup2' \
 		'./integration/cri=TestPod_Runs|TestCheckpoint|AppArmor|TestExec_HasATerminal'
@@ -307,10 +304,10 @@ ifneq ($(KERNEL),uml)
 		'./integration/containerd=$(SMOKE_L3)|TestSystemd_(Container|Limits|CPUSet|KilledShim)' \
 		'./integration/cri=TestCgroupParent_PodInASlice|AppArmor'
 	$(SELINUX) './pkg/ociruntime=BySELinux' './pkg/pod=SELinux' './integration/cri=SELinux'
-endif
 
 # What differs between kernels: the smoke set, execs and namespaces made by a program without Go, CPU sets, the life of
 # containers, pods without a pause container, users of pods.
+KERNEL      ?=
 KERNELTESTS := ./pkg/native $(SMOKE) ./pkg/ociruntime/launch ./pkg/pod/nsholder ./pkg/cpuset \
 	'./integration/containerd=$(SMOKE_L3)|TestCPUSet_(Holds|FollowsItsSource|OfThePod)|TestCgroup2|TestRun|TestPause|TestKill|TestCreated|TestSandbox' \
 	'./integration/cri=TestPod_(Runs|HasOne|Init)|TestUserNamespace|TestNamespace_(Containers|Shared)|TestShim_KilledEnds|AppArmor|TestExec_HasATerminal'
@@ -401,17 +398,17 @@ conformance: deps build ## containerd's own client tests, this shim beside the r
 CAMPAIGNFLAGS ?=
 RESULTS       := $(CURDIR)/integration/campaign/results
 .PHONY: campaign campaign-table
-# ON=v2 or systemd: in a virtual machine, some ten times slower; with KERNEL=uml not emulated, and with one CPU.
+# ON=v2 or systemd: in a virtual machine, some ten times slower.
 CAMPAIGN       = $(CURDIR)/bin/campaign/campaign -seed $(SEED) -runtime $(RUNTIME) -failures $(CURDIR)/bin/campaign \
 	-state $(CURDIR)/bin/campaign/$(SEED)-$(RUNTIME)$(ON).json $(if $(SHORT),-length 5m) \
 	$(if $(WRITE),-results $(RESULTS)) $(CAMPAIGNFLAGS)
-CAMPAIGNGUEST  = $(GO) run ./cmd/vmrun -timeout 12h $(if $(KERNEL),-kernel '$(KERNEL)') -cpus $(or $(CPUS),$(if $(filter uml,$(KERNEL)),1,2)) $(if $(filter systemd,$(ON)),-systemd) -append apparmor=0 -tmpfs /mnt \
+CAMPAIGNGUEST  = $(GO) run ./cmd/vmrun -timeout 12h -cpus $(or $(CPUS),2) $(if $(filter systemd,$(ON)),-systemd) -append apparmor=0 -tmpfs /mnt \
 	-rw $(CURDIR)/bin/campaign -rw $(RESULTS) \
 	-env SHIM_TEST_SLOWNESS=5 -env SHIM_TOOLS=/mnt -env SHIM_BINARY=/mnt/$(NAME) -env PATH=/mnt:$$PATH \
 	-- sh -c 'cp "$$0"/* $(BINARY) /mnt && exec "$$@"' "$$($(GO) run ./cmd/tools)"
-campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes; WRITE=1: totals into docs/reliability.md; ON=v2 or systemd, KERNEL=uml: not emulated
+campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes; WRITE=1: totals into docs/reliability.md; ON=v2 or systemd
 	@integration/cri/deps.sh
-	$(if $(ON),@integration/vm/deps.sh $(KERNEL))
+	$(if $(ON),@integration/vm/deps.sh)
 	cd integration; $(GO) build -o $(CURDIR)/bin/campaign/campaign ./cmd/campaign
 	cd integration; umask 022; $(if $(ON),$(CAMPAIGNGUEST),SHIM_BINARY=$(BINARY)) $(CAMPAIGN)
 	$(if $(WRITE),$(MAKE) --no-print-directory campaign-table)

@@ -58,20 +58,8 @@ func ReadOrigin(ctx context.Context, programs harness.Env) (Origin, error) {
 	if err := unix.Uname(&uts); err != nil {
 		return o, fmt.Errorf("uname: %w", err)
 	}
-	cpu, err := os.ReadFile("/proc/cpuinfo")
-	o.Kernel = kernelName(unix.ByteSliceToString(uts.Release[:]), cpu)
-	return o, err
-}
-
-// userMode is in /proc/cpuinfo of user-mode Linux, of which uname does not tell.
-var userMode = regexp.MustCompile(`(?m)^vendor_id\s*: User Mode Linux$`)
-
-// kernelName is the release of a kernel, and what it is beside that, as its /proc/cpuinfo tells.
-func kernelName(release string, cpuinfo []byte) string {
-	if userMode.Match(cpuinfo) {
-		release += " (user-mode Linux)"
-	}
-	return release
+	o.Kernel = unix.ByteSliceToString(uts.Release[:])
+	return o, nil
 }
 
 // Continue notes that a part of what the totals count is of a run of o.

@@ -96,14 +96,3 @@ func TestContinue_NotesAnotherBuild(t *testing.T) {
 		t.Errorf("origins = %+v, want two builds", totals.Origins)
 	}
 }
-
-func TestKernelName_TellsOfUserModeLinux(t *testing.T) {
-	for cpuinfo, want := range map[string]string{
-		"processor\t: 0\nvendor_id\t: User Mode Linux\nmodel name\t: UML\n": "6.1.176 (user-mode Linux)",
-		"processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\n":      "6.1.176",
-	} {
-		if got := kernelName("6.1.176", []byte(cpuinfo)); got != want {
-			t.Errorf("kernelName(6.1.176, %q) = %q, want %q", cpuinfo, got, want)
-		}
-	}
-}

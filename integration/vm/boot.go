@@ -14,15 +14,15 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 )
 
-// boot runs a guest until it ends, by itself or since ctx, Config.Timeout or Config.BootTime does.
-func boot(ctx context.Context, c Config, command func(context.Context) *exec.Cmd) (int, error) {
-	// Pdeathsig is sent when the thread that started the guest ends.
+// boot runs qemu until it ends, by itself or since ctx, Config.Timeout or Config.BootTime does.
+func boot(ctx context.Context, c Config, args []string) (int, error) {
+	// Pdeathsig is sent when the thread that started qemu ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
@@ -36,12 +36,11 @@ func boot(ctx context.Context, c Config, command func(context.Context) *exec.Cmd
 
 	var console tail
 	status := -1
-	process := command(ctx)
-	process.Stdout, process.Stderr = &console, &console
-	process.SysProcAttr.Pdeathsig = unix.SIGKILL
+	qemu := exec.CommandContext(ctx, machines()[c.Arch].qemu, args...)
+	qemu.Stdout, qemu.Stderr = &console, &console
 	// A process group of its own: an interrupt from the terminal is for the caller, which ends ctx.
-	process.SysProcAttr.Setpgid = true
-	err := run(process,
+	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	err := run(qemu,
 		func(r io.Reader) { drain(io.MultiWriter(&console, c.Console), r) },
 		func(r io.Reader) { drain(c.Stdout, r) },
 		func(r io.Reader) { drain(c.Stderr, r) },
@@ -67,9 +66,9 @@ func boot(ctx context.Context, c Config, command func(context.Context) *exec.Cmd
 	return StatusFailed, context.Cause(ctx)
 }
 
-// run runs a guest with one pipe for each reader, from descriptor 3 on. The readers have goroutines of their own, which
-// end when the guest does, since it has the other ends. They have ended when run returns.
-func run(process *exec.Cmd, readers ...func(io.Reader)) error {
+// run runs qemu with one pipe for each reader, from descriptor 3 on. The readers have goroutines of their own, which
+// end when qemu does, since it has the other ends. They have ended when run returns.
+func run(qemu *exec.Cmd, readers ...func(io.Reader)) error {
 	var group sync.WaitGroup
 	defer group.Wait()
 	for _, read := range readers {
@@ -78,22 +77,22 @@ func run(process *exec.Cmd, readers ...func(io.Reader)) error {
 			return err
 		}
 		defer func() { _ = w.Close() }() // before group.Wait
-		process.ExtraFiles = append(process.ExtraFiles, w)
+		qemu.ExtraFiles = append(qemu.ExtraFiles, w)
 		group.Go(func() {
 			defer func() { _ = r.Close() }() // it was read to its end
 			read(r)
 		})
 	}
-	if err := process.Start(); err != nil {
+	if err := qemu.Start(); err != nil {
 		return err
 	}
-	for _, w := range process.ExtraFiles {
-		_ = w.Close() // the guest has it
+	for _, w := range qemu.ExtraFiles {
+		_ = w.Close() // qemu has it
 	}
-	return process.Wait()
+	return qemu.Wait()
 }
 
-// drain copies until r ends, and reads on when w fails: the guest must never wait for its reader.
+// drain copies until r ends, and reads on when w fails: qemu must never wait for its reader.
 func drain(w io.Writer, r io.Reader) {
 	if _, err := io.Copy(w, r); err != nil {
 		_, _ = io.Copy(io.Discard, r) // w has failed already

@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Checks for the programs of the virtual machine, and of the guest, which has the host's. Installs them when it can.
-# With the argument cgroup2 or systemd, a host that is like that itself needs none of them. With the argument uml they are
-# those of a guest whose kernel is user-mode Linux.
+# With the argument cgroup2 or systemd, a host that is like that itself needs none of them.
 set -euo pipefail
 
 on_v2() { [ "$(stat -fc %T /sys/fs/cgroup)" = cgroup2fs ]; }
@@ -18,11 +17,7 @@ if [ "$(uname -m)" != x86_64 ]; then
 fi
 
 missing=()
-if [ "${1:-}" = uml ]; then
-	command -v linux.uml >/dev/null || missing+=(user-mode-linux)
-else
-	command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
-fi
+command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
 command -v xz >/dev/null || missing+=(xz-utils)
 PATH=$PATH:/usr/sbin:/sbin
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring) # signs the kernels

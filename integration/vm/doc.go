@@ -18,17 +18,11 @@
 //
 // The host's kernel, its cgroups and its /boot stay as they are. The guest's kernel is Debian's.
 //
-// With UML as Config.Kernel nothing is emulated: the kernel is user-mode Linux, a process of the host whose processes
-// are traced processes of the host. It has one CPU, the controllers cpu, io, memory and pids, no security module unless
-// Config.Append has security=apparmor, and no criu. The guest's root can reach all files of the host, by mounting hostfs
-// once more.
-//
 // # How it boots
 //
 // The kernel starts guest/init from an initramfs: it mounts the above and becomes guest/pid1 or systemd. Either starts
 // guest/run, which runs the command and writes to three virtio ports: the command's output, its standard error, and
-// "started" and "status N". The machine turns off after the status. In user-mode Linux the ports are serial lines, the
-// host's files come by hostfs in place of 9p, and the guest's memory is a file without a name in $TMPDIR.
+// "started" and "status N". The machine turns off after the status.
 //
 // # Why it is as it is
 //
@@ -48,6 +42,6 @@
 //
 // # Goroutines
 //
-// Run returns when the guest has ended and all output was copied. It owns the goroutines that copy; they end with the
-// guest. If the process of Run is killed, the kernel kills qemu, or all processes of user-mode Linux.
+// Run returns when qemu has ended and all output was copied. It owns the goroutines that copy; they end with qemu. If
+// the process of Run is killed, the kernel kills qemu.
 package vm

@@ -61,7 +61,7 @@ func makeBase(ctx context.Context, k kernel, busybox string) (base, error) {
 		return base{}, err
 	}
 	for name, data := range map[string][]byte{"kernel": elf, "initrd": initrd} {
-		if err := os.WriteFile(filepath.Join(temp, name), data, executable); err != nil { // UML is a program
+		if err := os.WriteFile(filepath.Join(temp, name), data, 0o644); err != nil {
 			return base{}, err
 		}
 	}

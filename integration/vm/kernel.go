@@ -24,12 +24,9 @@ type kernel struct {
 	modules string // directory with modules.dep
 }
 
-// findKernel returns the kernel that Config.Kernel says: one of Kernels by its version, one in a directory, or UML.
-// Without any, it is the installed one, or else the default of Kernels.
+// findKernel returns the kernel that Config.Kernel says: one of Kernels by its version, or one in a directory. Without
+// either, it is the installed one, or else the default of Kernels.
 func findKernel(ctx context.Context, version, arch string) (kernel, error) {
-	if version == UML {
-		return umlKernel()
-	}
 	if strings.Contains(version, "/") {
 		return newestKernel(ctx, version)
 	}

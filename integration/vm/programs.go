@@ -18,12 +18,11 @@ import (
 type need struct{ program, pkg string }
 
 func needs(c Config) []need {
-	list := []need{{"busybox", "busybox-static"}}
-	if c.Kernel == UML {
-		list = append(list, need{uml, "user-mode-linux"})
-	} else {
-		list = append(list, need{machines()[c.Arch].qemu, machines()[c.Arch].pkg}, need{"xz", "xz-utils"},
-			need{"depmod", "kmod"})
+	list := []need{
+		{machines()[c.Arch].qemu, machines()[c.Arch].pkg},
+		{"busybox", "busybox-static"},
+		{"xz", "xz-utils"},
+		{"depmod", "kmod"},
 	}
 	if c.Disk != "" {
 		list = append(list, need{"mkfs.ext4", "e2fsprogs"})
@@ -41,10 +40,6 @@ const systemd = "/lib/systemd/systemd"
 func Check(c Config) error {
 	if _, ok := machines()[c.Arch]; !ok {
 		return fmt.Errorf("guest with processor %q: %w", c.Arch, errdefs.ErrNotImplemented)
-	}
-	if c.Kernel == UML && (c.Arch != "amd64" || c.CPUs > 1) {
-		return fmt.Errorf("guest of user-mode Linux with %d CPUs for %s: want one CPU of amd64: %w", c.CPUs, c.Arch,
-			errdefs.ErrInvalidArgument)
 	}
 	if c.Root == "" && c.Arch != runtime.GOARCH {
 		return fmt.Errorf("guest with processor %q: needs a root of its own: %w", c.Arch, errdefs.ErrInvalidArgument)

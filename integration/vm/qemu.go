@@ -5,13 +5,9 @@ package vm
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"os/exec"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // The numbers of the pipes that qemu inherits.
@@ -21,12 +17,6 @@ const (
 	pipeStderr
 	pipeStatus
 )
-
-// ports is how many ports guest/run writes to, which are numbered from 1: pipeStdout, pipeStderr and pipeStatus.
-const ports = 3
-
-// defaultCPUs is as many as tests of CPU sets need.
-const defaultCPUs = 4
 
 // machine is what depends on the guest's processor.
 type machine struct {
@@ -51,18 +41,17 @@ func machines() map[string]machine {
 	}
 }
 
-// qemuCommand returns the command that is the guest. disk is empty or the image of the disk.
-func qemuCommand(c Config, b base, initrd, disk string) func(context.Context) *exec.Cmd {
+// arguments returns qemu's. disk is empty or the image of the disk.
+func arguments(c Config, b base, initrd, disk string) []string {
 	m := machines()[c.Arch]
 	args := []string{
-		"-M", m.model, "-accel", c.Accel, "-cpu", cmp.Or(c.CPU, m.cpu), "-smp", strconv.Itoa(cmp.Or(c.CPUs, defaultCPUs)),
-		"-m", c.Memory,
+		"-M", m.model, "-accel", c.Accel, "-cpu", cmp.Or(c.CPU, m.cpu), "-smp", strconv.Itoa(c.CPUs), "-m", c.Memory,
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", b.kernel, "-initrd", initrd, "-append", kernelParameters(c),
 		"-chardev", pipe("console", pipeConsole), "-serial", "chardev:console",
 		"-device", "virtio-serial-pci",
 	}
-	for port, name := range [ports]string{"stdout", "stderr", "status"} {
+	for port, name := range []string{"stdout", "stderr", "status"} { // guest/run writes to ports 1 to 3
 		args = append(args,
 			"-chardev", pipe(name, pipeStdout+port),
 			"-device", fmt.Sprintf("virtserialport,chardev=%s,nr=%d", name, port+1))
@@ -76,11 +65,7 @@ func qemuCommand(c Config, b base, initrd, disk string) func(context.Context) *e
 			"-drive", "file="+disk+",format=raw,if=none,id=disk,cache=unsafe,discard=unmap",
 			"-device", "virtio-blk-pci,drive=disk")
 	}
-	return func(ctx context.Context) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, m.qemu, args...)
-		cmd.SysProcAttr = &unix.SysProcAttr{}
-		return cmd
-	}
+	return args
 }
 
 // pipe is a device whose output goes to an inherited descriptor.
@@ -95,31 +80,25 @@ func share(tag, dir, options string) []string {
 	}
 }
 
-// kernelParameters are those of the guest's kernel in qemu.
+// kernelParameters are those of the guest's kernel.
 func kernelParameters(c Config) string {
-	list := []string{
+	parameters := []string{
 		"console=" + machines()[c.Arch].console, "quiet", "panic=-1",
 		// Only for speed under emulation, norandmaps above all: when addresses differ from one exec to the next,
 		// nothing that was translated before is used again, and /bin/true takes 28 ms instead of 8.
 		"norandmaps", "nokaslr", "mitigations=off", "lpj=10000000", "no_timer_check", "tsc=reliable",
 		"cryptomgr.notests", "audit=0",
 	}
-	return strings.Join(append(list, parameters(c)...), " ")
-}
-
-// parameters are those of the guest's kernel that do not depend on what it runs on.
-func parameters(c Config) []string {
-	var list []string
 	if c.V1 { // systemd 256 and 257 want to be told twice
-		list = append(list,
+		parameters = append(parameters,
 			"systemd.unified_cgroup_hierarchy=0", "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1")
 	} else {
-		list = append(list, "cgroup_no_v1=all", "systemd.unified_cgroup_hierarchy=1")
+		parameters = append(parameters, "cgroup_no_v1=all", "systemd.unified_cgroup_hierarchy=1")
 	}
 	if c.Systemd {
-		list = append(list,
+		parameters = append(parameters,
 			"systemd.unit=guest.target", "systemd.show_status=0", "systemd.gpt_auto=0",
 			"systemd.firstboot=off", "fstab=no", "luks=no")
 	}
-	return append(list, strings.Fields(c.Append)...)
+	return strings.Join(append(parameters, c.Append), " ")
 }

@@ -38,7 +38,6 @@ func TestCheck_RefusesWhatDoesNotBoot(t *testing.T) {
 	}{
 		{"another processor and the host's root", func(c *Config) { c.Arch = "arm64" }, errdefs.IsInvalidArgument, "root"},
 		{"an unknown processor", func(c *Config) { c.Arch = "mips" }, errdefs.IsNotImplemented, "mips"},
-		{"two CPUs of user-mode Linux", func(c *Config) { c.Kernel, c.CPUs = UML, 2 }, errdefs.IsInvalidArgument, "one CPU"},
 		{"cgroup v1 without systemd", func(c *Config) { c.V1 = true }, errdefs.IsInvalidArgument, "systemd"},
 		{
 			"systemd that the root lacks", func(c *Config) { c.Systemd, c.Root = true, t.TempDir() },

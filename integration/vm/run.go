@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 )
@@ -41,12 +40,12 @@ func Run(ctx context.Context, c Config) (int, error) {
 		return StatusFailed, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // the result counts more than a file in the way
-	command, err := prepare(ctx, c, dir)
+	args, err := prepare(ctx, c, dir)
 	if err != nil {
 		return StatusFailed, err
 	}
 	for attempt := 1; ; attempt++ {
-		status, err := boot(ctx, c, command)
+		status, err := boot(ctx, c, args)
 		// Nothing of the command has happened yet, so another guest does no harm.
 		if !errors.Is(err, errNoSign) || attempt == attempts {
 			return status, err
@@ -55,8 +54,8 @@ func Run(ctx context.Context, c Config) (int, error) {
 	}
 }
 
-// prepare writes what the guest boots from into dir and returns the command that boots it.
-func prepare(ctx context.Context, c Config, dir string) (func(context.Context) *exec.Cmd, error) {
+// prepare writes what the guest boots from into dir and returns qemu's arguments.
+func prepare(ctx context.Context, c Config, dir string) ([]string, error) {
 	c.Share = slices.Clone(c.Share)
 	for i, shared := range c.Share {
 		path, err := filepath.Abs(shared)
@@ -101,8 +100,5 @@ func prepare(ctx context.Context, c Config, dir string) (func(context.Context) *
 			return nil, err
 		}
 	}
-	if c.Kernel == UML {
-		return umlCommand(c, b, initrd, disk, dir), nil
-	}
-	return qemuCommand(c, b, initrd, disk), nil
+	return arguments(c, b, initrd, disk), nil
 }

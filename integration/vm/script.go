@@ -16,9 +16,8 @@ func settings(c Config, k kernel) string {
 		}
 		return ""
 	}
-	return fmt.Sprintf("RELEASE=%s\nMODULES=%s\nROOT=%s\nSYSTEMD=%s\nDISK=%s\nV1=%s\nUML=%s\n",
-		quote(k.release), quote(k.modules), quote(c.Root), flag(c.Systemd), flag(c.Disk != ""), flag(c.V1),
-		flag(c.Kernel == UML))
+	return fmt.Sprintf("RELEASE=%s\nMODULES=%s\nROOT=%s\nSYSTEMD=%s\nDISK=%s\nV1=%s\n",
+		quote(k.release), quote(k.modules), quote(c.Root), flag(c.Systemd), flag(c.Disk != ""), flag(c.V1))
 }
 
 // command is the script that becomes the command, in its directory and with its environment.

@@ -111,13 +111,13 @@ func parse(c *vm.Config) (console *string, verbose *bool) {
 			}
 			return nil
 		})
-	flag.IntVar(&c.CPUs, "cpus", c.CPUs, "virtual `CPUs` (default 4, or 1 with -kernel uml)")
+	flag.IntVar(&c.CPUs, "cpus", c.CPUs, "virtual CPUs")
 	flag.StringVar(&c.Memory, "mem", c.Memory, "memory")
 	seconds("timeout", &c.Timeout, "how long the command may take")
 	seconds("boot-time", &c.BootTime, "how long the guest may take to begin the command before it is booted again")
 	flag.StringVar(&c.Append, "append", "", "more kernel parameters, such as hugepages=16")
 	flag.StringVar(&c.Kernel, "kernel", os.Getenv("VMRUN_KERNEL"),
-		"the `version` of a kernel of Debian's, such as 5.10, a directory with an unpacked one, or uml: user-mode Linux")
+		"the `version` of a kernel of Debian's, such as 5.10, or a directory with an unpacked one")
 	flag.StringVar(&c.Accel, "accel", c.Accel, "qemu's accelerator")
 	flag.StringVar(&c.CPU, "cpu", c.CPU, "qemu's model of the CPU")
 	console = flag.String("console", "", "a `file` for what the guest's kernel says")
