@@ -74,10 +74,10 @@ func (r *Runtime) prepare(c process.Config, config *configs.Config) (process.Run
 	if prepared.lc, err = libcontainer.Create(c.Root, c.ID, config); err != nil {
 		return nil, ocierrors.Classify(err)
 	}
-	if prepared.made, err = r.begin(c, prepared.lc); err != nil {
+	if prepared.creation, err = r.begin(c, prepared.lc); err != nil {
 		return nil, err
 	}
-	r.end(prepared.made)
+	r.end(prepared.creation)
 	return prepared, nil
 }
 

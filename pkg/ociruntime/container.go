@@ -34,7 +34,7 @@ type container struct {
 	runtime   *Runtime
 	config    process.Config
 	lc        *libcontainer.Container
-	made      *creation // for Discard
+	creation  *creation // for Discard
 	manager   cgroups.Manager
 	cgroup    *cgroup.Cgroup
 	ownsPIDs  bool

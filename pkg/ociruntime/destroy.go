@@ -41,7 +41,7 @@ func (c *container) Destroy() error {
 // Discard implements process.RuntimeContainer.
 func (c *container) Discard() error {
 	defer c.closeFiles()
-	return c.runtime.undoCreate(c.made, c.made.removeMade)
+	return c.runtime.undoCreate(c.creation, c.creation.removeMade)
 }
 
 // closeFiles closes init's pidfd and the run that holds init. It may be called again.

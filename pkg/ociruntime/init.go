@@ -139,7 +139,7 @@ func (r *Runtime) initByLauncher(
 	if err != nil {
 		return nil, err
 	}
-	made.lc, made.made = creation.lc, creation
+	made.lc, made.creation = creation.lc, creation
 	own, limits := *config.Cgroups, *config.Cgroups.Resources
 	own.Resources = &limits
 	group, err := creation.manager(&own)
@@ -239,7 +239,7 @@ func (i *initLauncher) undo(ctx context.Context) error {
 	defer cancel()
 	var unit *systemd.Unit
 	if i.Config.Cgroups.Systemd {
-		unit = &i.made.made.unit // or systemd may still know a unit of that name
+		unit = &i.made.creation.unit // or systemd may still know a unit of that name
 	}
 	return i.made.runtime.vacate(ctx, i.made.cgroup, unit)
 }

@@ -210,7 +210,7 @@ func (r *Runtime) libcontainerInit(
 	if err != nil {
 		return nil, err
 	}
-	created.lc, created.made, created.init = made.lc, made, init
+	created.lc, created.creation, created.init = made.lc, made, init
 	if config.RootlessCgroups && !created.cgroup.Exists() {
 		created.setCgroup(cgroup.New(nil)) // on v2 libcontainer names even a cgroup that it was not allowed to make
 	}

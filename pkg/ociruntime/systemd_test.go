@@ -115,8 +115,8 @@ func TestDiscard_LeavesNothingWhenSystemdIsSilent(t *testing.T) {
 	must(t, b.Init().Signal(unix.SIGKILL))
 	b.wait()
 	c.lc.Config().Cgroups.Systemd = true // of which there may be none here
-	c.made.unit.Manager = madeUnit{}
-	must(t, c.made.unit.Apply(0))
+	c.creation.unit.Manager = madeUnit{}
+	must(t, c.creation.unit.Apply(0))
 	silentBus(t)
 	state := stateDir(config.Root, config.ID)
 

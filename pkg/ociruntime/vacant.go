@@ -121,12 +121,11 @@ func (r *Runtime) vacate(ctx context.Context, group *cgroup.Cgroup, unit *system
 	for wait := time.Millisecond; ; wait = min(2*wait, longest) {
 		pids, err := group.Procs()
 		attempt, cancel := context.WithTimeout(ctx, wait)
-		defer cancel()
 		switch {
 		case errdefs.IsNotFound(err):
+			cancel()
 			return endUnit(ctx, group, unit)
-		case err != nil:
-			return err
+		case err != nil: // below
 		case len(pids) == 0:
 			err = group.Remove(attempt)
 		case slices.ContainsFunc(pids, r.mayOwn):
@@ -134,10 +133,12 @@ func (r *Runtime) vacate(ctx context.Context, group *cgroup.Cgroup, unit *system
 			group.LiftIO() // one that waits for a disk does not end before
 			<-attempt.Done()
 		default:
+			cancel()
 			log.L.WithField("cgroup", group.String()).WithField("processes", pids).
 				Warn("the cgroup of a container that was not created is left to others")
 			return nil
 		}
+		cancel()
 		switch {
 		case err != nil && !errors.Is(err, unix.EBUSY):
 			return err

@@ -137,18 +137,25 @@ func TestKill_EndsAStartThatWaits(t *testing.T) {
 	})
 }
 
+// abandoned returns a container whose Start hangs, and has no caller any more.
+func abandoned(t *testing.T) (f *fake, w *world, started chan error) {
+	t.Helper()
+	f = newFake()
+	w = newWorld(t, f)
+	f.gates["start"] = make(chan struct{})
+	short, leave := context.WithCancel(ctx)
+	started = make(chan error, 1)
+	go func() { started <- w.Init().Start(short) }()
+	<-f.entered
+	leave()
+	synctest.Wait()
+	return f, w, started
+}
+
 // A container whose program runs must not be shown as created.
 func TestStart_OfInitGoesOnWithoutItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		w := newWorld(t, f)
-		f.gates["start"] = make(chan struct{})
-		short, leave := context.WithCancel(ctx)
-		started := make(chan error, 1)
-		go func() { started <- w.Init().Start(short) }()
-		<-f.entered
-		leave()
-		synctest.Wait()
+		f, w, started := abandoned(t)
 		close(f.gates["start"])
 		must(t, <-started)
 		if got := w.Init().Status().State; got != Running {
@@ -176,15 +183,7 @@ func TestStart_DoesNotBeginForACallerThatHasGone(t *testing.T) {
 
 func TestDelete_KillsAnInitWhoseStartWasAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		w := newWorld(t, f)
-		f.gates["start"] = make(chan struct{})
-		short, leave := context.WithCancel(ctx)
-		started := make(chan error, 1)
-		go func() { started <- w.Init().Start(short) }()
-		<-f.entered
-		leave()
-		synctest.Wait()
+		f, w, started := abandoned(t)
 		deleted := make(chan error, 1)
 		go func() { deleted <- deleteOf(w, w.Init()) }()
 		synctest.Wait()
