@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"time"
 
 	"sandbox.internal/shim/integration/section"
@@ -27,7 +28,7 @@ type settings struct {
 	dir      string // of the module
 	tags     string
 	work     string // directory for the test binaries
-	parallel int    // workers of a target; 0: as many as there are CPUs
+	parallel int    // workers of a target
 	each     time.Duration
 }
 
@@ -45,7 +46,7 @@ func run(ctx context.Context) (err error) {
 	var s settings
 	flag.StringVar(&s.dir, "C", "..", "directory of the module")
 	flag.StringVar(&s.tags, "tags", "seccomp", "build tags")
-	flag.IntVar(&s.parallel, "parallel", 0, "workers of a target (default: the CPUs)")
+	flag.IntVar(&s.parallel, "parallel", runtime.NumCPU(), "workers of a target")
 	total := flag.Duration("time", time.Minute, "time of all targets together; each has at least "+leastTime.String())
 	only := flag.String("run", ".", "expression for package.target")
 	output := flag.String("o", "", "file with the totals of all runs, which this one is added to")

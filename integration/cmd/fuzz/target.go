@@ -24,6 +24,8 @@ import (
 // target is a fuzz target of a package, whose path is below that of the shim's module.
 type target struct {
 	importPath, dir, pkg, name string
+
+	imports []string // of the package, by which it is instrumented
 }
 
 func (t target) String() string { return t.pkg + "." + t.name }
@@ -51,7 +53,7 @@ func find(ctx context.Context, s settings, wanted *regexp.Regexp) ([]target, err
 }
 
 func findIn(ctx context.Context, s settings, dir string, wanted *regexp.Regexp) ([]target, error) {
-	const fields = "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"
+	const fields = "-json=ImportPath,Dir,Imports,TestGoFiles,XTestGoFiles"
 	cmd := exec.CommandContext(ctx, "go", "list", "-tags", s.tags, fields, "./...")
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	out, err := cmd.Output()
@@ -61,8 +63,8 @@ func findIn(ctx context.Context, s settings, dir string, wanted *regexp.Regexp) 
 	var targets []target
 	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p struct {
-			ImportPath, Dir           string
-			TestGoFiles, XTestGoFiles []string
+			ImportPath, Dir                    string
+			Imports, TestGoFiles, XTestGoFiles []string
 		}
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
 			return targets, nil
@@ -75,7 +77,7 @@ func findIn(ctx context.Context, s settings, dir string, wanted *regexp.Regexp) 
 				return nil, err
 			}
 			for _, m := range declaration.FindAllStringSubmatch(string(text), -1) {
-				t := target{p.ImportPath, p.Dir, strings.TrimPrefix(p.ImportPath, shimModule+"/"), m[1]}
+				t := target{p.ImportPath, p.Dir, strings.TrimPrefix(p.ImportPath, shimModule+"/"), m[1], p.Imports}
 				if wanted.MatchString(t.String()) {
 					targets = append(targets, t)
 				}
@@ -84,14 +86,30 @@ func findIn(ctx context.Context, s settings, dir string, wanted *regexp.Regexp) 
 	}
 }
 
-// instrumented are the packages whose coverage guides the engine: those of the module, and those that parse for it.
-// `go test -fuzz` instruments all that are linked, most of which no input reaches. The engine looks at the counters of
-// all after each execution, and would do a sixth as many in the same time.
-var instrumented = []string{
-	shimModule + "/...", "encoding/json", "github.com/go-json-experiment/json/...", "net/url",
-	"github.com/pelletier/go-toml/v2/...",
+// parsers are the packages that parse for others: their coverage guides the engine in the targets of packages that
+// import them.
+var parsers = []string{
+	"encoding/json", "github.com/go-json-experiment/json", "net/url", "github.com/pelletier/go-toml/v2",
 	"google.golang.org/protobuf/encoding/protowire", "github.com/opencontainers/runc/libcontainer/specconv",
 }
+
+// instrumented are the packages whose coverage guides the engine: that of the target, and what parses for it. `go test
+// -fuzz` instruments all that are linked, most of which no input reaches. The engine reads the counters of all after
+// each execution, and would do a tenth as many in the same time.
+func (t target) instrumented() []string {
+	all := []string{t.importPath}
+	for _, parser := range parsers {
+		if slices.Contains(t.imports, parser) {
+			all = append(all, parser+"/...")
+		}
+	}
+	return all
+}
+
+// engineEnv is for the engine and its workers. An input is run in a goroutine of its own, and a worker that has more
+// than one processor wakes another thread for each. A small heap stays in the processor's caches. Together this doubles
+// the executions.
+var engineEnv = []string{"GOMAXPROCS=1", "GOGC=50"}
 
 // compile makes the package's test binary, once for all its targets.
 func (s settings) compile(ctx context.Context, t target) (string, error) {
@@ -100,7 +118,7 @@ func (s settings) compile(ctx context.Context, t target) (string, error) {
 		return binary, nil
 	}
 	args := []string{"test", "-c", "-tags", s.tags}
-	for _, pattern := range instrumented {
+	for _, pattern := range t.instrumented() {
 		args = append(args, "-gcflags="+pattern+"=-d=libfuzzer") // as `go test -fuzz` has it
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "-o", binary, t.importPath)...)
@@ -121,13 +139,11 @@ func (s settings) fuzz(ctx context.Context, t target) (result, error) {
 	}
 	args := []string{
 		"-test.run=^$", "-test.fuzz=^" + t.name + "$", "-test.fuzztime=" + s.each.String(),
-		"-test.fuzzminimizetime=" + minimizeTime.String(),
+		"-test.fuzzminimizetime=" + minimizeTime.String(), "-test.parallel=" + strconv.Itoa(s.parallel),
 		"-test.fuzzcachedir=" + filepath.Join(strings.TrimSpace(string(cache)), "fuzz", t.importPath),
 	}
-	if s.parallel > 0 {
-		args = append(args, "-test.parallel="+strconv.Itoa(s.parallel))
-	}
 	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Env = append(os.Environ(), engineEnv...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) } // so that it ends its workers
 	cmd.WaitDelay = 10 * time.Second
 	cmd.Dir = t.dir
