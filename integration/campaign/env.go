@@ -46,6 +46,7 @@ type Env struct {
 	original  string // of that program
 	replaced  int    // how often
 	noSources string // why no container can follow a source
+	noLimits  string // why nothing can have limits
 
 	mu     sync.Mutex
 	totals Totals // guarded by mu
@@ -55,6 +56,7 @@ type Env struct {
 func NewEnv(ctx context.Context, programs harness.Env, isolation *cri.Isolation, name string) (_ *Env, err error) {
 	e := &Env{
 		name: harness.NamespacePrefix + name, order: newOrder(), unwatch: func() {}, noSources: WhyNoSources(programs),
+		noLimits: WhyNoLimits(),
 	}
 	if programs, err = e.ownShim(programs); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(e.programs))

@@ -39,6 +39,9 @@ var shimVersion = regexp.MustCompile(`(?m)^ *Version: *(\S+)$`)
 // ReadOrigin asks the programs and the kernel.
 func ReadOrigin(ctx context.Context, programs harness.Env) (Origin, error) {
 	o := Origin{Begun: time.Now().UTC().Truncate(time.Second), Cgroup: harness.CgroupMode(), CPUs: runtime.NumCPU()}
+	if WhyNoLimits() != "" {
+		o.Cgroup += " (no limits)"
+	}
 	if _, err := os.Stat("/run/systemd/system"); err == nil { // sd_booted(3)
 		o.Cgroup += " with systemd"
 	}

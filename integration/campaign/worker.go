@@ -89,7 +89,7 @@ func (w Worker) Work(ctx context.Context, report func(Report)) (err error) {
 			}
 			u = usage{}
 		}
-		steps := Generate(w.Seed, w.Number, round, w.Mix)
+		steps := e.possible(Generate(w.Seed, w.Number, round, w.Mix))
 		logStart := e.daemon.LogSize()
 		at, found := e.runRound(ctx, steps, w.KeepGoing)
 		if ctx.Err() != nil {

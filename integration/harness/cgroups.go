@@ -30,14 +30,20 @@ func CgroupMode() string {
 
 // CgroupRoots lists where cgroup hierarchies are mounted: all of v1's and v2's.
 func CgroupRoots() ([]string, error) {
-	all, err := mounts()
+	all, err := cgroupMounts()
 	var roots []string
 	for _, m := range all {
-		if m.fstype == "cgroup" || m.fstype == "cgroup2" {
-			roots = append(roots, m.point)
-		}
+		roots = append(roots, m.point)
 	}
 	return roots, err
+}
+
+// cgroupMounts lists the mounts of cgroup hierarchies, without those that another mount hides.
+func cgroupMounts() ([]mount, error) {
+	all, err := mounts()
+	return slices.DeleteFunc(all, func(m mount) bool {
+		return m.fstype != "cgroup" && m.fstype != "cgroup2" || unix.Access(m.point, unix.F_OK) != nil
+	}), err
 }
 
 // cgroupsBelow lists the cgroups below path (not path itself) in every hierarchy, children before parents.
@@ -144,7 +150,7 @@ func CgroupFilePath(path, v1, v2 string) (string, error) {
 // DyingCgroups counts the cgroups of the machine that were removed and that the kernel still has, as of the controller
 // that has most of them.
 func DyingCgroups() (int, error) {
-	all, err := mounts()
+	all, err := cgroupMounts()
 	if err != nil {
 		return 0, err
 	}

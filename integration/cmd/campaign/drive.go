@@ -44,6 +44,9 @@ func drive(ctx context.Context, s settings, programs harness.Env) error {
 	if why := campaign.WhyNoSources(programs); why != "" {
 		fmt.Printf("LEFT OUT: containers that follow the CPUs of a source, since %s.\n", why)
 	}
+	if why := campaign.WhyNoLimits(); why != "" {
+		fmt.Printf("LEFT OUT: limits, and with them pods, updates and programs that use up what they have, since %s.\n", why)
+	}
 	news := make(chan told)
 	var workers []*process
 	for i := range s.workers {

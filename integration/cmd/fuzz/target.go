@@ -25,7 +25,7 @@ import (
 type target struct {
 	importPath, dir, pkg, name string
 
-	imports []string // of the package, by which it is instrumented
+	instrumented []string // the packages whose coverage guides the engine, as patterns
 }
 
 func (t target) String() string { return t.pkg + "." + t.name }
@@ -60,6 +60,7 @@ func findIn(ctx context.Context, s settings, dir string, wanted *regexp.Regexp) 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cmd, err)
 	}
+	imports := map[string][]string{}
 	var targets []target
 	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p struct {
@@ -67,17 +68,23 @@ func findIn(ctx context.Context, s settings, dir string, wanted *regexp.Regexp) 
 			Imports, TestGoFiles, XTestGoFiles []string
 		}
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			for i, t := range targets {
+				targets[i].instrumented = instrumented(t.importPath, imports)
+			}
 			return targets, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("%s: %w", cmd, err)
 		}
+		imports[p.ImportPath] = p.Imports
 		for _, file := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
 			text, err := os.ReadFile(filepath.Join(p.Dir, file))
 			if err != nil {
 				return nil, err
 			}
 			for _, m := range declaration.FindAllStringSubmatch(string(text), -1) {
-				t := target{p.ImportPath, p.Dir, strings.TrimPrefix(p.ImportPath, shimModule+"/"), m[1], p.Imports}
+				t := target{
+					importPath: p.ImportPath, dir: p.Dir, pkg: strings.TrimPrefix(p.ImportPath, shimModule+"/"), name: m[1],
+				}
 				if wanted.MatchString(t.String()) {
 					targets = append(targets, t)
 				}
@@ -86,20 +93,25 @@ func findIn(ctx context.Context, s settings, dir string, wanted *regexp.Regexp) 
 	}
 }
 
-// parsers are the packages that parse for others: their coverage guides the engine in the targets of packages that
-// import them.
+// parsers are the packages that parse for others.
 var parsers = []string{
 	"encoding/json", "github.com/go-json-experiment/json", "net/url", "github.com/pelletier/go-toml/v2",
 	"google.golang.org/protobuf/encoding/protowire", "github.com/opencontainers/runc/libcontainer/specconv",
 }
 
-// instrumented are the packages whose coverage guides the engine: that of the target, and what parses for it. `go test
+// instrumented are the packages whose coverage guides the engine in the targets of a package: the package, those of
+// the module that it imports, and what parses for these. imports are those of all packages of the module. `go test
 // -fuzz` instruments all that are linked, most of which no input reaches. The engine reads the counters of all after
 // each execution, and would do a tenth as many in the same time.
-func (t target) instrumented() []string {
-	all := []string{t.importPath}
+func instrumented(importPath string, imports map[string][]string) []string {
+	all := []string{importPath}
+	for _, p := range imports[importPath] {
+		if _, ok := imports[p]; ok {
+			all = append(all, p)
+		}
+	}
 	for _, parser := range parsers {
-		if slices.Contains(t.imports, parser) {
+		if slices.ContainsFunc(all, func(p string) bool { return slices.Contains(imports[p], parser) }) {
 			all = append(all, parser+"/...")
 		}
 	}
@@ -118,7 +130,7 @@ func (s settings) compile(ctx context.Context, t target) (string, error) {
 		return binary, nil
 	}
 	args := []string{"test", "-c", "-tags", s.tags}
-	for _, pattern := range t.instrumented() {
+	for _, pattern := range t.instrumented {
 		args = append(args, "-gcflags="+pattern+"=-d=libfuzzer") // as `go test -fuzz` has it
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "-o", binary, t.importPath)...)
