@@ -398,16 +398,18 @@ conformance: deps build ## containerd's own client tests, this shim beside the r
 CAMPAIGNFLAGS ?=
 RESULTS       := $(CURDIR)/integration/campaign/results
 .PHONY: campaign campaign-table
-# ON=v2 or systemd: in a virtual machine, some ten times slower. UNIFIED=1: on this machine, as in bench.
+# ON=v2 or systemd: in a virtual machine, some ten times slower. UNIFIED=1: on this machine, as in bench;
+# UNIFIED=systemd: likewise, with a systemd of its own.
 CAMPAIGN       = $(CURDIR)/bin/campaign/campaign -seed $(SEED) -runtime $(RUNTIME) -failures $(CURDIR)/bin/campaign \
-	-state $(CURDIR)/bin/campaign/$(SEED)-$(RUNTIME)$(ON)$(if $(UNIFIED),unified).json $(if $(SHORT),-length 5m) \
+	-state $(CURDIR)/bin/campaign/$(SEED)-$(RUNTIME)$(ON)$(if $(UNIFIED),unified$(UNIFIED)).json $(if $(SHORT),-length 5m) \
 	$(if $(WRITE),-results $(RESULTS)) $(CAMPAIGNFLAGS)
 CAMPAIGNGUEST  = $(GO) run ./cmd/vmrun -timeout 12h -cpus $(or $(CPUS),2) $(if $(filter systemd,$(ON)),-systemd) -append apparmor=0 -tmpfs /mnt \
 	-rw $(CURDIR)/bin/campaign -rw $(RESULTS) \
 	-env SHIM_TEST_SLOWNESS=5 -env SHIM_TOOLS=/mnt -env SHIM_BINARY=/mnt/$(NAME) -env PATH=/mnt:$$PATH \
 	-- sh -c 'cp "$$0"/* $(BINARY) /mnt && exec "$$@"' "$$($(GO) run ./cmd/tools)"
-CAMPAIGNHERE   = $(if $(UNIFIED),unshare -m sh -c 'mount --rbind /sys/fs/cgroup/unified /sys/fs/cgroup && exec "$$@"' sh)
-campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes; WRITE=1: totals into docs/reliability.md; ON=v2 or systemd; UNIFIED=1: on cgroup v2 alone
+CAMPAIGNHERE   = $(if $(filter systemd,$(UNIFIED)),$(CURDIR)/hack/with-systemd.sh,$(if $(UNIFIED),\
+	unshare -m sh -c 'mount --rbind /sys/fs/cgroup/unified /sys/fs/cgroup && exec "$$@"' sh))
+campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes; WRITE=1: totals into docs/reliability.md; ON=v2 or systemd; UNIFIED=1 or systemd: here, on cgroup v2 alone
 	@integration/cri/deps.sh
 	$(if $(ON),@integration/vm/deps.sh)
 	cd integration; $(GO) build -o $(CURDIR)/bin/campaign/campaign ./cmd/campaign

@@ -47,6 +47,7 @@ type Env struct {
 	replaced  int    // how often
 	noSources string // why no container can follow a source
 	noLimits  string // why nothing can have limits
+	systemd   bool   // makes the cgroups of containers
 
 	mu     sync.Mutex
 	totals Totals // guarded by mu
@@ -56,7 +57,7 @@ type Env struct {
 func NewEnv(ctx context.Context, programs harness.Env, isolation *cri.Isolation, name string) (_ *Env, err error) {
 	e := &Env{
 		name: harness.NamespacePrefix + name, order: newOrder(), unwatch: func() {}, noSources: WhyNoSources(programs),
-		noLimits: WhyNoLimits(),
+		noLimits: WhyNoLimits(), systemd: withSystemd(),
 	}
 	if programs, err = e.ownShim(programs); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(e.programs))
@@ -156,7 +157,7 @@ func (e *Env) Close() error {
 	scope := e.scope()
 	err := e.daemon.Kill() // so that it does not clean up after the shims while Remove kills them
 	_ = scope.Remove()     // a process may start while this looks for them, and then the next call finds it
-	return errors.Join(err, scope.Remove(), os.RemoveAll(e.rootfs), e.daemon.Close(), removeGroup(e.name),
+	return errors.Join(err, scope.Remove(), e.stopSlice(), os.RemoveAll(e.rootfs), e.daemon.Close(), removeGroup(e.name),
 		os.RemoveAll(e.programs))
 }
 

@@ -208,7 +208,7 @@ func open(pid int, right func() bool) int {
 func (e *Env) contained(pid int) int {
 	return open(pid, func() bool {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-		return err == nil && strings.Contains(string(text), "/"+e.name+"/")
+		return err == nil && strings.Contains(strings.ReplaceAll(string(text), ".slice/", "/"), "/"+e.name+"/")
 	})
 }
 

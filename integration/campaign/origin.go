@@ -6,7 +6,6 @@ package campaign
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"regexp"
 	"runtime"
@@ -42,7 +41,7 @@ func ReadOrigin(ctx context.Context, programs harness.Env) (Origin, error) {
 	if WhyNoLimits() != "" {
 		o.Cgroup += " (no limits)"
 	}
-	if _, err := os.Stat("/run/systemd/system"); err == nil { // sd_booted(3)
+	if withSystemd() {
 		o.Cgroup += " with systemd"
 	}
 	out, err := exec.CommandContext(ctx, programs.Shim, "-v").Output()

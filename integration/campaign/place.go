@@ -129,7 +129,7 @@ func (e *Env) record(
 		process = *s.Process
 		return nil
 	}
-	opts = append([]oci.SpecOpts{oci.WithEnv([]string{"PATH=/bin"})}, opts...)
+	opts = append(append([]oci.SpecOpts{oci.WithEnv([]string{"PATH=/bin"})}, e.cgroupOf(id)...), opts...)
 	_, err := e.client.NewContainer(ctx, id, runtime, client.WithNewSpec(append(opts, keep)...))
 	return &process, err
 }

@@ -127,11 +127,6 @@ func (e *Env) delegate(path string) error {
 	return os.WriteFile(file, []byte("+memory +pids"), 0)
 }
 
-// plainRuntime is the runtime without options.
-func (e *Env) plainRuntime() client.NewContainerOpts {
-	return client.WithRuntime(e.daemon.Env.Runtime, nil)
-}
-
 // runtimeOptions is the runtime of the container that a step creates.
 func (e *Env) runtimeOptions(p *place, s Step) client.NewContainerOpts {
 	follows := e.follows(s) != ""
@@ -139,9 +134,9 @@ func (e *Env) runtimeOptions(p *place, s Step) client.NewContainerOpts {
 	case !s.Caged && !follows:
 		return e.plainRuntime()
 	case !follows: // any shim knows that one
-		return client.WithRuntime(e.daemon.Env.Runtime, &runcoptions.Options{ShimCgroup: e.cage(p)})
+		return client.WithRuntime(e.daemon.Env.Runtime, &runcoptions.Options{ShimCgroup: e.cage(p), SystemdCgroup: e.systemd})
 	}
-	text := "AllowUnsafeAnnotations = ['cpuset.source']\n"
+	text := fmt.Sprintf("AllowUnsafeAnnotations = ['cpuset.source']\nSystemdCgroup = %t\n", e.systemd)
 	if s.Caged {
 		text += fmt.Sprintf("ShimCgroup = %q\n", e.cage(p))
 	}

@@ -26,6 +26,7 @@ type Scope struct {
 	Address   string   // containerd's: names the shims instead, where tests cannot choose the namespace
 	Dirs      []string // must be empty or absent at the end
 	MountsIn  string   // nothing may be mounted below
+	Slice     string   // of systemd's, has more of its cgroups; or empty
 }
 
 // NamespacePrefix begins the name of everything that a test makes outside of the directories that Go gives it.
@@ -39,6 +40,9 @@ func (s Scope) check() error {
 	if !strings.HasPrefix(s.Namespace, NamespacePrefix) || len(s.Namespace) == len(NamespacePrefix) ||
 		strings.Contains(s.Namespace, "/") {
 		return fmt.Errorf("namespace %q of a test: want %s and a name", s.Namespace, NamespacePrefix)
+	}
+	if s.Slice != "" && s.Slice != s.Namespace+".slice" {
+		return fmt.Errorf("slice %q of a test: want %s.slice", s.Slice, s.Namespace)
 	}
 	dirs := append([]string{s.MountsIn}, s.Dirs...)
 	if s.Address != "" {
@@ -69,8 +73,10 @@ func (s Scope) Leaks() []string {
 	}
 	points, err := mountsBelow(s.MountsIn)
 	leaks = appendLeaks(leaks, "mount", points, err)
-	groups, err := cgroupsBelow("/" + s.Namespace)
-	leaks = appendLeaks(leaks, "cgroup", groups, err)
+	for _, path := range s.cgroups() {
+		groups, err := cgroupsBelow(path)
+		leaks = appendLeaks(leaks, "cgroup", groups, err)
+	}
 	for _, dir := range append([]string{StateRoot(s.Namespace)}, s.Dirs...) {
 		names, err := entries(dir)
 		leaks = appendLeaks(leaks, "file", names, err)
@@ -79,12 +85,34 @@ func (s Scope) Leaks() []string {
 }
 
 func (s Scope) procs() []Proc {
-	list := append(s.shims(), inCgroup("/"+s.Namespace)...)
+	list := s.shims()
+	for _, path := range s.cgroups() {
+		list = append(list, inCgroup(path)...)
+	}
 	list = append(list, orphanedHolders()...)
 	for _, dir := range s.Dirs {
 		list = append(list, below(dir)...)
 	}
 	return list
+}
+
+// cgroups are the paths of the cgroups that all others of the scope are in.
+func (s Scope) cgroups() []string {
+	paths := []string{"/" + s.Namespace}
+	if s.Slice != "" {
+		paths = append(paths, slicePath(s.Slice))
+	}
+	return paths
+}
+
+// slicePath is where the cgroup of a slice is: a-b.slice is in a.slice (systemd.slice(5)).
+func slicePath(slice string) string {
+	parts := strings.Split(strings.TrimSuffix(slice, ".slice"), "-")
+	path := ""
+	for i := range parts {
+		path += "/" + strings.Join(parts[:i+1], "-") + ".slice"
+	}
+	return path
 }
 
 func (s Scope) shims() []Proc {
@@ -166,7 +194,11 @@ func (s Scope) Remove() error {
 	for _, p := range s.procs() {
 		_ = unix.Kill(p.Pid, unix.SIGKILL) // it may be gone
 	}
-	err := errors.Join(removeCgroups("/"+s.Namespace), unmountBelow(s.MountsIn), os.RemoveAll(StateRoot(s.Namespace)))
+	var err error
+	for _, path := range s.cgroups() {
+		err = errors.Join(err, removeCgroups(path))
+	}
+	err = errors.Join(err, unmountBelow(s.MountsIn), os.RemoveAll(StateRoot(s.Namespace)))
 	for _, dir := range s.Dirs {
 		names, e := entries(dir)
 		err = errors.Join(err, e)
