@@ -156,7 +156,7 @@ func (t *Totals) merge(o Totals) {
 // FileName is that of the totals of a run among those of others.
 func (t *Totals) FileName() string {
 	return fmt.Sprintf("%s-%d-%s-%s.json", t.Origins[0].Begun.Format("2006-01-02T1504"), t.Seeds[0],
-		strings.TrimPrefix(t.Runtime, "io.containerd."), strings.ReplaceAll(t.cgroup(), " ", "-"))
+		strings.TrimPrefix(t.Runtime, "io.containerd."), strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(t.cgroup()))
 }
 
 // LoadAll reads all totals in a directory, the oldest first.
