@@ -67,7 +67,11 @@ func (p *Process) startWithStreams(ctx context.Context, start func(*stdio.Stream
 			p.failStart()
 		}
 	}()
-	streams, err := stdio.Open(ctx, p.io, p.container.config.IOOwner)
+	opening, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	detach := context.AfterFunc(p.container.initLives, func() { cancel(errInitExited) })
+	streams, err := stdio.Open(opening, p.io, p.container.config.IOOwner)
+	detach()
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"sandbox.internal/shim/pkg/options"
@@ -52,7 +53,9 @@ func Intercept(
 ) (answer any, err error) {
 	start := time.Now()
 	err = intercept(info.FullMethod, func() error {
-		answer, err = call(ctx, unmarshal)
+		if answer, err = call(ctx, unmarshal); err == nil {
+			err = checkSize(answer)
+		}
 		return err
 	})
 	if log.L.Logger.IsLevelEnabled(log.DebugLevel) {
@@ -62,6 +65,20 @@ func Intercept(
 		return nil, err
 	}
 	return answer, nil
+}
+
+// mostAnswer is the maximum length of an answer, in bytes. ttrpc closes a connection, and ends all its other calls,
+// rather than send a message of more than 4 MiB (channel.go, messageLengthMax).
+const mostAnswer = 4<<20 - 1<<10
+
+// checkSize refuses an answer that ttrpc cannot send: a container without a limit of processes may have too many to list.
+func checkSize(answer any) error {
+	if m, ok := answer.(proto.Message); ok {
+		if n := proto.Size(m); n > mostAnswer {
+			return fmt.Errorf("the answer has %d bytes, and can have %d: %w", n, mostAnswer, errdefs.ErrResourceExhausted)
+		}
+	}
+	return nil
 }
 
 func intercept(name string, call func() error) (err error) {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"time"
 
 	"github.com/containerd/containerd/api/types/transfer"
 	"github.com/containerd/errdefs"
@@ -62,28 +61,9 @@ func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.StreamRegistry) 
 	if err := p.send(empty); err != nil {
 		return err
 	}
-	received := make(chan struct{})
-	// Ends with the client's side, or when ttrpc ends the context of this call, which it does on return.
-	go func() { defer close(received); p.receive() }()
-	serve, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer end(nil)
-	defer context.AfterFunc(ctx, func() {
-		<-received
-		p.mu.Lock()
-		pending := len(p.input) > 0 || p.taken
-		p.mu.Unlock()
-		if pending {
-			// The process still gets what the client sent before it hung up. Recv then reports that there is no more.
-			time.AfterFunc(inputTimeout, func() { end(context.Cause(ctx)) })
-			return
-		}
-		end(context.Cause(ctx))
-	})()
-	return x.Serve(serve, id, p)
+	go p.receive() // ends with the client's side, or when ttrpc ends the context of this call, which it does on return
+	return x.Serve(ctx, id, p)
 }
-
-// inputTimeout is how long a process may take to read the rest of what a client sent before it hung up.
-const inputTimeout = 10 * time.Second
 
 func streamID(a *anypb.Any) (string, error) {
 	if a.GetTypeUrl() != streamInit {
@@ -111,8 +91,6 @@ type streamPeer struct {
 	granted int    // by the client: what may be sent
 	open    int    // by us: what the client may still send
 	input   []byte // received, not asked for yet
-	// +checklocks:mu
-	taken bool // Recv returned input, and was not called again, so it may not be delivered yet
 	// +checklocks:mu
 	err error // what ended the receiving; io.EOF when the client has no more
 }
@@ -159,7 +137,7 @@ func (p *streamPeer) Recv(ctx context.Context) ([]byte, error) {
 	for {
 		p.mu.Lock()
 		b, err := p.input, p.err
-		p.input, p.taken = nil, len(p.input) > 0
+		p.input = nil
 		grant := 0
 		if len(b) == 0 && err == nil && p.open <= window/2 { // not for each keystroke
 			grant = window - p.open

@@ -4,6 +4,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/containerd/api/types/transfer"
 	"github.com/containerd/errdefs"
@@ -227,13 +229,9 @@ func TestStream_ManySmallMessagesWaitForTheProcess(t *testing.T) {
 	w := newStreamEnv(t)
 	w.open()
 	s := w.mustCall("c-stdin")
-	var a anypb.Any
-	if err := s.RecvMsg(&a); err != nil {
-		t.Fatal(err)
-	}
-	fill(t, w)
-	const n = 2000
-	for range n {
+	const small = 2000
+	sent := w.fill(s, small)
+	for range small {
 		w.send(s, &transfer.Data{Data: []byte("x")})
 	}
 	// The connection still answers others.
@@ -243,20 +241,69 @@ func TestStream_ManySmallMessagesWaitForTheProcess(t *testing.T) {
 	if err := s.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.streams.CloseStdin(); err != nil {
+	w.wantInput(sent + small)
+}
+
+// As in a fifo, what was written is there when the process reads at last.
+func TestStream_InputOfAClientThatHungUpWaitsForTheProcess(t *testing.T) {
+	w := newStreamEnv(t)
+	w.open()
+	sent := w.fill(w.mustCall("c-stdin"), 0)
+	if err := w.client.Close(); err != nil {
 		t.Fatal(err)
 	}
-	b, err := io.ReadAll(w.stdin)
-	if got := strings.Count(string(b), "x"); err != nil || got != n {
-		t.Errorf("process read %d of %d bytes, %v", got, n, err)
+	w.wantInput(sent)
+}
+
+// fill sends x until the process, which does not read, has no room for more, and leaves rest bytes of the window.
+func (w *streamEnv) fill(s ttrpc.ClientStream, rest int) (sent int) {
+	w.t.Helper()
+	grants := make(chan int)
+	go func() { // ends with the call
+		defer close(grants)
+		for {
+			var a anypb.Any
+			var u transfer.WindowUpdate
+			if s.RecvMsg(&a) != nil || a.UnmarshalTo(&u) != nil {
+				return
+			}
+			select {
+			case grants <- int(u.Update):
+			case <-w.t.Context().Done():
+				return
+			}
+		}
+	}()
+	const chunk = 4 << 10
+	for open := 0; ; {
+		for open >= rest+chunk {
+			w.send(s, &transfer.Data{Data: bytes.Repeat([]byte("x"), chunk)})
+			sent, open = sent+chunk, open-chunk
+		}
+		select {
+		case n, ok := <-grants:
+			if !ok {
+				w.t.Fatal("the call has ended")
+			}
+			open += n
+		case <-time.After(time.Second):
+			if open < rest {
+				w.t.Fatalf("%d bytes of the window are left, want %d", open, rest)
+			}
+			return sent
+		}
 	}
 }
 
-// fill makes the process one that does not read: its pipe is full.
-func fill(t *testing.T, w *streamEnv) {
-	t.Helper()
-	if _, err := unix.FcntlInt(w.stdin.Fd(), unix.F_SETPIPE_SZ, 4096); err != nil {
-		t.Fatal(err)
+// wantInput ends stdin, and has the process read all of it, which is x so many times.
+func (w *streamEnv) wantInput(want int) {
+	w.t.Helper()
+	if err := w.streams.CloseStdin(); err != nil {
+		w.t.Fatal(err)
+	}
+	b, err := io.ReadAll(w.stdin)
+	if got := bytes.Count(b, []byte("x")); err != nil || got != want || len(b) != want {
+		w.t.Errorf("process read %d bytes, %d of them x, %v, want %d", len(b), got, err, want)
 	}
 }
 

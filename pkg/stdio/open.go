@@ -238,6 +238,11 @@ func openOtherEnd(fd, flags int, name string) (*os.File, error) {
 // waitForReader waits until the fifo has a reader, or until readerPatience or ctx ends. A writing end stays open until
 // release, so that the reader sees no end of file before others are open.
 func waitForReader(ctx context.Context, path string) (release func()) {
+	handle, err := openFD(path, unix.O_PATH, 0) // all opens are of the same fifo, whatever happens to the path
+	if err != nil {
+		return func() {} // the open that follows tells
+	}
+	path = fmt.Sprintf("/proc/self/fd/%d", handle)
 	ctx, cancel := context.WithTimeout(ctx, readerPatience)
 	open, giveUp := context.WithCancel(context.Background())
 	own := make(chan int, 1)
@@ -260,6 +265,7 @@ func waitForReader(ctx context.Context, path string) (release func()) {
 		}
 		giveUp()
 		cancel()
+		_ = unix.Close(handle) // O_PATH
 	}
 }
 
