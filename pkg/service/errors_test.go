@@ -94,18 +94,6 @@ func TestIntercept_MapsClasses(t *testing.T) {
 	}
 }
 
-// ttrpc closes a connection rather than send too long an answer.
-func TestIntercept_RefusesAnAnswerThatIsTooLong(t *testing.T) {
-	for _, length := range []int{mostAnswer, mostAnswer + 1} {
-		answer := &anypb.Any{Value: make([]byte, length-5)} // and five bytes of tag and length
-		call := func(context.Context, func(any) error) (any, error) { return answer, nil }
-		got, err := Intercept(context.Background(), nil, &ttrpc.UnaryServerInfo{FullMethod: "/s/M"}, call)
-		if refused := length > mostAnswer; refused != (status.Code(err) == codes.ResourceExhausted) || refused != (got == nil) {
-			t.Errorf("an answer of %d bytes: %v, %v", proto.Size(answer), got != nil, err)
-		}
-	}
-}
-
 // What a person reads at last: containerd makes an error of the shim's status, adds words, and makes a status of its
 // own, of which its client makes an error. Releases before 2.0 do the same without details.
 func TestIntercept_ClassIsToldOnceToTheLastClient(t *testing.T) {

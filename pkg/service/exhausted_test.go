@@ -12,9 +12,12 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // Whoever opens, clones or writes adds a class to whatever went wrong. Want of resources is not the caller's mistake.
@@ -45,6 +48,18 @@ func TestIntercept_WantOfResourcesIsToldAsSuch(t *testing.T) {
 			if ok && strings.Contains(text, errdefs.ErrFailedPrecondition.Error()) {
 				t.Errorf("%v, %v: text %q has the class of before", errno, tc.class, got.Message())
 			}
+		}
+	}
+}
+
+// ttrpc closes a connection rather than send too long an answer.
+func TestIntercept_RefusesAnAnswerThatIsTooLong(t *testing.T) {
+	for _, length := range []int{mostAnswer, mostAnswer + 1} {
+		answer := &anypb.Any{Value: make([]byte, length-5)} // and five bytes of tag and length
+		call := func(context.Context, func(any) error) (any, error) { return answer, nil }
+		got, err := Intercept(context.Background(), nil, &ttrpc.UnaryServerInfo{FullMethod: "/s/M"}, call)
+		if refused := length > mostAnswer; refused != (status.Code(err) == codes.ResourceExhausted) || refused != (got == nil) {
+			t.Errorf("an answer of %d bytes: %v, %v", proto.Size(answer), got != nil, err)
 		}
 	}
 }

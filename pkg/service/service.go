@@ -71,7 +71,8 @@ func Intercept(
 // rather than send a message of more than 4 MiB (channel.go, messageLengthMax).
 const mostAnswer = 4<<20 - 1<<10
 
-// checkSize refuses an answer that ttrpc cannot send: a container without a limit of processes may have too many to list.
+// checkSize refuses an answer that ttrpc cannot send: a container without a limit of processes may have too many to
+// list.
 func checkSize(answer any) error {
 	if m, ok := answer.(proto.Message); ok {
 		if n := proto.Size(m); n > mostAnswer {
