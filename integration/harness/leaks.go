@@ -107,10 +107,10 @@ func (s Scope) cgroups() []string {
 
 // slicePath is where the cgroup of a slice is: a-b.slice is in a.slice (systemd.slice(5)).
 func slicePath(slice string) string {
-	parts := strings.Split(strings.TrimSuffix(slice, ".slice"), "-")
-	path := ""
-	for i := range parts {
-		path += "/" + strings.Join(parts[:i+1], "-") + ".slice"
+	path, last := "", ""
+	for part := range strings.SplitSeq(strings.TrimSuffix(slice, ".slice"), "-") {
+		last = strings.TrimPrefix(last+"-"+part, "-")
+		path = filepath.Join(path, "/", last+".slice")
 	}
 	return path
 }
