@@ -38,7 +38,7 @@ import (
 	"sandbox.internal/shim/pkg/options"
 )
 
-// startTimeout bounds start as a whole. containerd sets none: it waits for the end of our output.
+// startTimeout bounds start, once its input has ended. containerd sets none: it waits for the end of our output.
 const startTimeout = 10 * time.Second
 
 // joinAttempts bounds how often start meets a socket whose daemon dies before it answers.

@@ -286,19 +286,22 @@ func parseOver(text string) (int64, bool) {
 	return int64(slices.Index([]string{"drop", "end"}, text)), text == "drop" || text == "end"
 }
 
-// Rlimits returns limits of a process, lowered to those of l.
+// Rlimits returns limits of a process, lowered to those of l. A type may be there twice, of which the last counts.
 func (l *Limits) Rlimits(limits []specs.POSIXRlimit) []specs.POSIXRlimit {
 	limits = slices.Clone(limits)
 	for name, most := range map[string]int64{"RLIMIT_NOFILE": l.OpenFiles, "RLIMIT_FSIZE": l.FileSize} {
 		if most == 0 {
 			continue
 		}
-		i := slices.IndexFunc(limits, func(r specs.POSIXRlimit) bool { return r.Type == name })
-		if i < 0 {
-			i = len(limits)
+		found := false
+		for i, r := range limits {
+			if r.Type == name {
+				limits[i].Hard, limits[i].Soft, found = min(r.Hard, uint64(most)), min(r.Soft, uint64(most)), true
+			}
+		}
+		if !found {
 			limits = append(limits, specs.POSIXRlimit{Type: name, Hard: uint64(most), Soft: uint64(most)})
 		}
-		limits[i].Hard, limits[i].Soft = min(limits[i].Hard, uint64(most)), min(limits[i].Soft, uint64(most))
 	}
 	return limits
 }

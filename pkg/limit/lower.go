@@ -259,17 +259,24 @@ func lower(limit *int64, most int64) *int64 {
 // lowerDisks lowers limits of all disks to most, unless that is 0.
 func lowerDisks(limits []specs.LinuxThrottleDevice, most int64) []specs.LinuxThrottleDevice {
 	limits = slices.Clone(limits)
+	if most == 0 {
+		return limits
+	}
 	for _, d := range cgroup.Disks() {
 		one := specs.LinuxThrottleDevice{Rate: uint64(most)}
 		one.Major, one.Minor = d.Major, d.Minor
-		is := func(t specs.LinuxThrottleDevice) bool { return t.Major == d.Major && t.Minor == d.Minor }
-		i := slices.IndexFunc(limits, is)
-		switch {
-		case most == 0:
-		case i < 0:
+		found := false
+		for i, t := range limits { // it may be there twice, of which the last counts
+			if t.Major != d.Major || t.Minor != d.Minor {
+				continue
+			}
+			found = true
+			if t.Rate == 0 || t.Rate > one.Rate {
+				limits[i] = one
+			}
+		}
+		if !found {
 			limits = append(limits, one)
-		case limits[i].Rate == 0 || limits[i].Rate > one.Rate:
-			limits[i] = one
 		}
 	}
 	return limits

@@ -82,11 +82,11 @@ func TestLower_DisksOfTheMachine(t *testing.T) {
 	other := device(cgroup.Disk{Major: 4000, Minor: 1}, 9)
 	l := &Limits{ReadBPS: 5000}
 	for rate, want := range map[uint64]uint64{0: 5000, 4000: 4000, 6000: 5000} {
-		given := []specs.LinuxThrottleDevice{other, device(disks[0], rate)}
+		given := []specs.LinuxThrottleDevice{other, device(disks[0], rate), device(disks[0], 1<<30)} // the last one counts
 		r := &specs.LinuxResources{BlockIO: &specs.LinuxBlockIO{ThrottleReadBpsDevice: given}}
 		got := l.Lower(r, false, true).BlockIO
 		d := got.ThrottleReadBpsDevice
-		if len(d) != 1+len(disks) || d[0] != other || d[1] != device(disks[0], want) || given[1].Rate != rate {
+		if len(d) != 2+len(disks) || d[0] != other || d[1] != device(disks[0], want) || d[2].Rate != 5000 || given[1].Rate != rate {
 			t.Errorf("Lower of %v = %v", given, d)
 		}
 		if d := got.ThrottleWriteBpsDevice; d != nil {
