@@ -264,8 +264,8 @@ func (r *Reconciler) reconcile(ctx context.Context, fs ...*follower) {
 		errs[i] = f.reconcile()
 	}
 	for i, f := range fs {
-		// Also after an error: CPUs may have followed, and memory nodes not.
-		errs[i] = errors.Join(errs[i], f.notifyApplied(ctx))
+		applied := f.notifyApplied(ctx) // also after an error: CPUs may have followed, and memory nodes not
+		errs[i] = errors.Join(errs[i], applied)
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return // the goroutine is to end
 		}
