@@ -12,6 +12,7 @@ set -eu
 
 [ $# -gt 0 ] || { sed -n '5,9s/^# \?//p' "$0" >&2; exit 2; }
 if [ "$1" != --inside ]; then
+	[ -x /lib/systemd/systemd ] || { echo "$0: /lib/systemd/systemd is absent: apt-get install systemd" >&2; exit 2; }
 	[ "$(stat -fc %T /sys/fs/cgroup)" = cgroup2fs ] && top=/sys/fs/cgroup || top=/sys/fs/cgroup/unified
 	dir=$(mktemp -d)
 	group=$top/shim-test-systemd-$$
