@@ -176,10 +176,10 @@ integration: failpoints ## the built binary against a fake and a real containerd
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
 	cd integration; $(GO) run ./cmd/tools -releases
 	cd integration; umask 022; SHIM_BINARY=$(BINARY) SHIM_FAILPOINTS_BINARY=$(FAILING) SANDBOXCTL_BINARY=$(wildcard $(CURDIR)/bin/$(TOOL)) \
-		$(GO) test -count=1 -timeout 15m -run '$(RUN)' $(if $(filter file,$(origin PKGS)),./...,$(PKGS:./integration/%=./%))
+		$(GO) test -count=1 -timeout 25m -run '$(RUN)' $(if $(filter file,$(origin PKGS)),./...,$(PKGS:./integration/%=./%))
 ifeq ($(RUN)$(filter-out file,$(origin PKGS)),)
 	@echo "execs once more, by libcontainer, as where the launcher cannot start them"
-	cd integration; umask 022; SHIM_TEST_EXEC=libcontainer SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m -run 'Exec|Terminal' ./containerd ./cri
+	cd integration; umask 022; SHIM_TEST_EXEC=libcontainer SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 25m -run 'Exec|Terminal' ./containerd ./cri
 endif
 
 .PHONY: test-packages
