@@ -131,13 +131,16 @@ func FuzzFromEnv(f *testing.F) {
 func TestRlimits(t *testing.T) {
 	l := &Limits{OpenFiles: 64, FileSize: 1000}
 	given := []specs.POSIXRlimit{
-		{Type: "RLIMIT_NOFILE", Hard: 1024, Soft: 32}, {Type: "RLIMIT_CORE"},
+		{Type: "RLIMIT_NOFILE", Hard: 1024, Soft: 32},
+		{Type: "RLIMIT_CORE"},
 		{Type: "RLIMIT_NOFILE", Hard: 1 << 20, Soft: 1 << 20}, // the last one counts
 	}
 	got := l.Rlimits(given)
 	want := []specs.POSIXRlimit{
-		{Type: "RLIMIT_NOFILE", Hard: 64, Soft: 32}, {Type: "RLIMIT_CORE"},
-		{Type: "RLIMIT_NOFILE", Hard: 64, Soft: 64}, {Type: "RLIMIT_FSIZE", Hard: 1000, Soft: 1000},
+		{Type: "RLIMIT_NOFILE", Hard: 64, Soft: 32},
+		{Type: "RLIMIT_CORE"},
+		{Type: "RLIMIT_NOFILE", Hard: 64, Soft: 64},
+		{Type: "RLIMIT_FSIZE", Hard: 1000, Soft: 1000},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || given[0].Hard != 1024 {
 		t.Errorf("Rlimits: %s", diff)
