@@ -6,7 +6,6 @@ package cgroup
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -37,6 +36,9 @@ type oomSource interface {
 	// kills returns the number of kills in the cgroup and those nested in it, without blocking. The caller serialises
 	// calls.
 	kills() (uint64, error)
+	// killsAtMost is kills for a cgroup that is gone. Since the last call of kills it also counts the kills in others
+	// beside it. It returns an error, or the last number, if nobody can tell.
+	killsAtMost() (uint64, error)
 	// canAwait reports whether the kernel tells when the number may have risen.
 	canAwait() bool
 	// await calls check each time the number may have risen, and returns after close, or at once if it cannot await.
@@ -95,6 +97,29 @@ func (w *OOMWatch) Check() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, err := w.source.kills()
+	w.report(n, err)
+}
+
+// CheckKilled is Check after SIGKILL, which nobody is known to have sent, has ended a process of the cgroup. The cgroup may
+// be gone: systemd removes an empty scope. On v2 the one above still has its kills, with those of all below it: a kill in
+// another one since the last Check is taken for one in this cgroup. On v1, being out of memory just before counts as one.
+func (w *OOMWatch) CheckKilled() {
+	if w.source == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, err := w.source.kills()
+	if err != nil {
+		n, err = w.source.killsAtMost()
+	}
+	w.report(n, err)
+}
+
+// report notes and reports the number of kills that was read.
+//
+// +checklocks:w.mu
+func (w *OOMWatch) report(n uint64, err error) {
 	if err != nil {
 		return // gone or stopped: an open descriptor cannot read it any more either
 	}
@@ -157,18 +182,59 @@ func (c *Cgroup) OOMKillsV1() (total uint64, err error) {
 // memoryEvents is memory.events of a v2 cgroup, which counts the whole subtree. memory.events.local would leave out the
 // cgroups that a container makes for itself (cgroup-v2.rst, "Memory Interface Files").
 //
-// The kernel wakes pollers of the file when a number changes. Polling, unlike inotify, needs no instance: a user has
-// 128 for all programs by default (fs.inotify.max_user_instances), fewer than a node has containers.
-type memoryEvents struct{ *os.File }
-
-func openMemoryEvents(dir string) (oomSource, error) {
-	file, err := os.Open(filepath.Join(dir, "memory.events"))
-	return memoryEvents{file}, err
+// The kernel wakes pollers of the file when a number changes, but not within 10 ms of the last time. Polling, unlike
+// inotify, needs no instance: a user has 128 for all programs by default (fs.inotify.max_user_instances), fewer than a
+// node has containers.
+type memoryEvents struct {
+	*os.File
+	above  *os.File // the same of the cgroup above, which counts these kills as well; nil if there is none
+	others uint64   // the kills that only above counted, when kills was last called
 }
 
-func (e memoryEvents) kills() (uint64, error) { return numberIn(e.File, "oom_kill") }
+func openMemoryEvents(dir string) (oomSource, error) {
+	file, err := os.Open(filepath.Join(dir, memoryEventsFile))
+	if err != nil {
+		return nil, err
+	}
+	e := &memoryEvents{File: file}
+	// Without os.Open, which would have the poller woken by all cgroups that are below that one.
+	if fd, err := unix.Open(filepath.Join(filepath.Dir(dir), memoryEventsFile), unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+		e.above = os.NewFile(uintptr(fd), "memory.events above")
+	}
+	return e, nil
+}
 
-func (e memoryEvents) canAwait() bool { return isPolled(e.File) }
+const memoryEventsFile = "memory.events"
+
+func (e *memoryEvents) kills() (uint64, error) {
+	for {
+		n, err := numberIn(e.File, "oom_kill")
+		if err != nil || e.above == nil {
+			return n, err
+		}
+		all, err := numberIn(e.above, "oom_kill")
+		if err != nil {
+			return n, nil //nolint:nilerr // all that is lost is the count after the end of the cgroup
+		}
+		switch again, err := numberIn(e.File, "oom_kill"); {
+		case err != nil:
+			return 0, err
+		case again == n: // so all has none that n has not
+			e.others = all - n // wraps, and back in killsAtMost, if above does not count these (memory_localevents)
+			return n, nil
+		}
+	}
+}
+
+func (e *memoryEvents) killsAtMost() (uint64, error) {
+	if e.above == nil {
+		return 0, unix.ENODEV
+	}
+	all, err := numberIn(e.above, "oom_kill")
+	return all - e.others, err
+}
+
+func (e *memoryEvents) canAwait() bool { return isPolled(e.File) }
 
 // isPolled reports whether Go's poller has the file. Package os drops the error of epoll_ctl(2), for example ENOSPC
 // (fs.epoll.max_user_watches); but only a file that is not polled has no deadlines.
@@ -176,7 +242,7 @@ func isPolled(f *os.File) bool { return !errors.Is(f.SetDeadline(time.Time{}), o
 
 // await waits in Go's poller, which calls the function at first and after each wake-up until the file is closed. It
 // returns immediately for a file that is not polled.
-func (e memoryEvents) await(check func()) {
+func (e *memoryEvents) await(check func()) {
 	conn, _ := e.SyscallConn()         // fails only without a file
 	_ = conn.Read(func(uintptr) bool { // the error says that the file was closed
 		check()
@@ -184,111 +250,9 @@ func (e memoryEvents) await(check func()) {
 	})
 }
 
-func (e memoryEvents) close() { _ = e.Close() } // closing a control file cannot fail
-
-const (
-	// The kernel signals that a v1 cgroup is out of memory before it chooses a process to kill. So the counter is read
-	// after 1, 2, 4 … 512 ms, in all about a second.
-	firstRead = time.Millisecond
-	lastRead  = 512 * time.Millisecond
-)
-
-// oomControl is memory.oom_control of a v1 cgroup with an eventfd. The kernel signals that when the cgroup or an
-// ancestor is out of memory, and when it is removed (cgroup-v1/memory.rst, "OOM Control"). A kill by the machine's OOM
-// killer, or by the limit of a nested cgroup, is counted and not signalled; the next Check finds it.
-type oomControl struct {
-	dir   string
-	file  *os.File
-	event *os.File
-
-	// The counter is that of one cgroup only, so nested ones are read as well. They come and go: seen has the last
-	// count of each by its inode number, and total never falls.
-	seen  map[uint64]uint64
-	total uint64
-}
-
-func openOOMControl(dir string) (oomSource, error) {
-	file, err := os.Open(filepath.Join(dir, "memory.oom_control"))
-	if err != nil {
-		return nil, err
+func (e *memoryEvents) close() {
+	_ = e.Close() // closing a control file cannot fail
+	if e.above != nil {
+		_ = e.above.Close()
 	}
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("eventfd: %w", err), file.Close())
-	}
-	c := &oomControl{dir: dir, file: file, event: os.NewFile(uintptr(fd), "oom eventfd")}
-	// file.Fd makes the file blocking, which does not matter: nobody waits on it.
-	if err := Write(filepath.Join(dir, "cgroup.event_control"), fmt.Sprintf("%d %d", fd, file.Fd())); err != nil {
-		c.close()
-		return nil, err
-	}
-	return c, nil
-}
-
-func (c *oomControl) kills() (uint64, error) {
-	now := make(map[uint64]uint64)
-	err := walk(c.dir, func(n node) error {
-		s, err := n.stat()
-		if err != nil {
-			return err
-		}
-		file := c.file
-		if len(now) > 0 { // c.dir is the first
-			nested, err := n.open("memory.oom_control", unix.O_RDONLY)
-			if err != nil {
-				return err
-			}
-			defer nested.Close() //nolint:errcheck // closing a control file cannot fail
-			file = nested
-		}
-		kills, err := numberIn(file, "oom_kill")
-		if err != nil {
-			return err
-		}
-		if before := c.seen[s.Ino]; kills > before {
-			c.total += kills - before
-		}
-		now[s.Ino] = kills
-		return nil
-	}, nil)
-	if len(now) == 0 {
-		return 0, err
-	}
-	if err == nil || c.seen == nil {
-		c.seen = now
-	} else {
-		maps.Copy(c.seen, now) // or the kills in cgroups that were not reached would count again
-	}
-	return c.total, nil
-}
-
-func (c *oomControl) canAwait() bool { return isPolled(c.event) }
-
-func (c *oomControl) await(check func()) {
-	var buf [8]byte // an eventfd is read eight bytes at a time
-	for wait := time.Duration(0); ; {
-		var deadline time.Time
-		if wait > 0 {
-			deadline = time.Now().Add(wait)
-		}
-		_ = c.event.SetReadDeadline(deadline) // fails when the file is closed, and then Read does as well
-		_, err := c.event.Read(buf[:])
-		switch {
-		case err == nil:
-			wait = firstRead
-		case !errors.Is(err, os.ErrDeadlineExceeded):
-			return
-		case wait < lastRead:
-			wait *= 2
-		default:
-			wait = 0
-		}
-		check()
-	}
-}
-
-// close also makes the kernel forget the eventfd.
-func (c *oomControl) close() {
-	_ = c.event.Close() // nothing to flush: closing an eventfd or a control file cannot fail
-	_ = c.file.Close()
 }

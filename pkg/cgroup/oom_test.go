@@ -300,7 +300,7 @@ func TestOOMWatch_WakesUpWhenTheKernelChangesTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := memoryEvents{file}
+	e := &memoryEvents{File: file}
 	var populated atomic.Uint64
 	ended := make(chan struct{})
 	go func() { // ends with close below
@@ -329,7 +329,7 @@ func TestOOMWatch_OfTheKernelsMemoryEvents(t *testing.T) {
 	}
 	c := makeMemory(t)
 	w, reports := watch(t, c)
-	if _, ok := w.source.(memoryEvents); !ok {
+	if _, ok := w.source.(*memoryEvents); !ok {
 		t.Fatalf("the watch reads %T, want memory.events", w.source)
 	}
 	start(t, c, hog).wait(t)

@@ -54,5 +54,5 @@
 // P1 and P2 hold because an exit takes opLock: a Start in flight finishes and publishes first. P3 and P4 hold because
 // an exec's Start counts the exec as live before it checks whether init has exited, and init's waiter marks init as
 // exited before it waits until none is live. P5 holds because the waiter reads the OOM counter itself before it
-// publishes the exit.
+// publishes the exit; where systemd has removed it by then, CheckKilled of the OOM watch says what it goes by.
 package process

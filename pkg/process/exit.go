@@ -33,13 +33,14 @@ func (p *Process) startWaiter() { go p.await() }
 // await is p's waiter. It ends when p has exited, its exit is published and its output is drained.
 func (p *Process) await() {
 	exit := p.handle.Wait()
+	p.checkOOM(exit) // at once: systemd removes an empty scope, and its counters
 	var draining context.Context
 	draining, p.stopDraining = context.WithCancel(context.Background())
 	defer p.stopDraining()
 	if p.execID == "" {
 		p.container.finishExecs()
 	}
-	used := p.account()    // at once: systemd removes an empty scope
+	used := p.account()
 	p.opLock <- struct{}{} // a Start in flight publishes its TaskStart first
 	p.recordVerdict(exit, used)
 	p.publishExit(exit)
@@ -49,6 +50,16 @@ func (p *Process) await() {
 		p.container.live.Release(1)
 	}
 	p.drain(draining)
+}
+
+// checkOOM reports an OOM kill that was not reported yet. A shell tells that SIGKILL has ended its last command by the
+// same status with which it ends itself.
+func (p *Process) checkOOM(exit Exit) {
+	if exit.Status == 128+int(syscall.SIGKILL) && p.execID == "" && !p.killed.Load() {
+		p.container.oom.CheckKilled()
+		return
+	}
+	p.container.oom.Check()
 }
 
 // finishExecs makes init's exit the last of its container: no exec starts from now on, strays are killed, and it waits

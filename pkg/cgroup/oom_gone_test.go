@@ -1,0 +1,108 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// systemd removes a scope as soon as its last process has ended, which is often before the shim has read the counter.
+func TestOOMWatch_OfACgroupThatIsGoneBeforeItIsRead(t *testing.T) {
+	for name, test := range map[string]struct {
+		script string
+		before bool // one beside it is killed before the last look
+		want   int64
+	}{
+		"a kill":                 {script: hog, want: 1},
+		"none":                   {script: "kill -9 $$"},
+		"one in another, before": {script: "kill -9 $$", before: true},
+		"one in each":            {script: hog, before: true, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := makeMemory(t)
+			if top.Unified() {
+				if err := Write(filepath.Join(top.Path(""), "cgroup.subtree_control"), "+memory"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c, other := nest(t, top, "c"), nest(t, top, "other")
+			limit := "memory.limit_in_bytes"
+			if top.Unified() {
+				limit = "memory.max"
+			}
+			// Or top would be out of memory, which on v1 is signalled to each cgroup below.
+			if err := Write(other.File(limit), strconv.Itoa(memoryLimit/2)); err != nil {
+				t.Fatal(err)
+			}
+			w, reports := watch(t, c)
+			if test.before {
+				start(t, other, hog).wait(t)
+				w.Check()
+			}
+			w.mu.Lock() // so that nobody reads the counter
+			start(t, c, test.script).wait(t)
+			remove(t, c)
+			w.mu.Unlock()
+			w.Check()
+			if got := reports.Load(); got != 0 {
+				t.Fatalf("%d reports of a counter that is gone, want 0", got)
+			}
+			for range 2 {
+				w.CheckKilled()
+				if got := reports.Load(); got != test.want || w.Kills() != uint64(test.want) {
+					t.Errorf("%d reports of %d kills, want %d", got, w.Kills(), test.want)
+				}
+			}
+		})
+	}
+}
+
+// Files in place of the kernel's, which a test can change between two reads.
+func TestMemoryEvents_KillsAtMost(t *testing.T) {
+	top := t.TempDir()
+	dir := filepath.Join(top, "c")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	kills := func(dir, n string) { put(t, filepath.Join(dir, memoryEventsFile), "oom_kill "+n+"\n") }
+	kills(dir, "2")
+	alone, err := openMemoryEvents(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alone.close()
+	if n, err := alone.killsAtMost(); err == nil {
+		t.Errorf("without a cgroup above: %d, want an error", n)
+	}
+	kills(top, "7")
+	s, err := openMemoryEvents(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	want := func(read func() (uint64, error), n uint64) {
+		t.Helper()
+		if got, err := read(); err != nil || got != n {
+			t.Errorf("%d, %v, want %d", got, err, n)
+		}
+	}
+	want(s.kills, 2)
+	want(s.killsAtMost, 2)
+	kills(top, "9")
+	want(s.killsAtMost, 4)
+	kills(dir, "3")
+	want(s.kills, 3)
+	want(s.killsAtMost, 3)
+	kills(top, "1") // as if above counted its own kills only
+	want(s.kills, 3)
+	want(s.killsAtMost, 3)
+	if flags, err := unix.FcntlInt(s.(*memoryEvents).above.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("descriptor flags of the file above = %#x, %v, want FD_CLOEXEC", flags, err)
+	}
+}
