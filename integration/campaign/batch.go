@@ -66,6 +66,7 @@ func (e *Env) runOnce(ctx context.Context, id string, program program) (wrong st
 	if answer != ok {
 		return "create: " + answer
 	}
+	e.order.began(e.name, id, "", pid)
 	answer = e.call(ctx, func(ctx context.Context) error {
 		_, err := t.Start(ctx, &tasks.StartRequest{ContainerID: id})
 		return err

@@ -67,6 +67,7 @@ func (e *Env) startOnce(ctx context.Context, p *place, id string) (pid int, answ
 		return err
 	})
 	if answer == ok {
+		e.order.began(e.name, p.id, id, pid)
 		e.count(func(t *Totals) { t.Execs++ })
 	}
 	return pid, answer

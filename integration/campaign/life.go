@@ -68,6 +68,7 @@ func (e *Env) create(ctx context.Context, p *place, s Step) string {
 		})
 		if err == nil && fresh {
 			p.pid = int(r.GetPid())
+			e.order.began(e.name, p.id, "", p.pid)
 		}
 		return err
 	})
@@ -115,6 +116,7 @@ func (e *Env) start(ctx context.Context, p *place, exec int) string {
 			e.mu.Lock()
 			p.execs[exec].pid = int(r.GetPid())
 			e.mu.Unlock()
+			e.order.began(e.name, p.id, execID(exec), int(r.GetPid()))
 		}
 		return err
 	})

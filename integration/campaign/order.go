@@ -347,7 +347,7 @@ func (o *order) forget(living func(key string) bool) {
 			delete(o.containers, key)
 		}
 	}
-	o.exits = newExits()
+	o.exits.forget(living)
 	clear(o.ignored)
 	clear(o.hungry)
 }

@@ -161,6 +161,7 @@ func TestOrder_P6WaitReturnsAfterTheExitWasTold(t *testing.T) {
 		if tt.before {
 			exit()
 		}
+		o.began("ns", "c", "", 7)
 		o.waited("ns", "c", "", 7, 0)
 		if !tt.before {
 			exit()
@@ -171,6 +172,7 @@ func TestOrder_P6WaitReturnsAfterTheExitWasTold(t *testing.T) {
 	}
 	o := newOrder()
 	o.add("ns", parse(t, "create")[0], time.Now())
+	o.began("ns", "c", "x", 9)
 	o.waited("ns", "c", "x", 9, 0)
 	if left := o.exits.missing(); len(left) != 1 || left[0].Kind != LostExit {
 		t.Errorf("missing = %v, want the exit that Wait has returned", left)
@@ -181,12 +183,35 @@ func TestOrder_P6WaitReturnsAfterTheExitWasTold(t *testing.T) {
 	}
 }
 
+// The shim may find out that containerd is back before the campaign does, and tell the exits of what ended meanwhile.
+func TestOrder_ExitOfAnExecFromBeforeContainerdWasAwayMayBeMissed(t *testing.T) {
+	o := newOrder()
+	for _, e := range parse(t, "create | start | exec-added x | exec-started x") {
+		o.add("ns", e, time.Now())
+	}
+	o.began("ns", "c", "x", 9)
+	o.interrupted("ns", "c")
+	o.add("ns", parse(t, "exit")[0], time.Now()) // of init: from now on nothing else may be missed
+	o.waited("ns", "c", "x", 9, 137)
+	if left := o.exits.missing(); len(left) != 0 {
+		t.Errorf("missing = %v, though containerd was away when x ended", left)
+	}
+	o.forget(func(string) bool { return true })
+	o.began("ns", "c", "y", 10)
+	o.forget(func(string) bool { return true })
+	o.waited("ns", "c", "y", 10, 137)
+	if left := o.exits.missing(); len(left) != 1 {
+		t.Errorf("missing = %v, want the exit of y, which began since", left)
+	}
+}
+
 func TestOrder_ExitHasTheStatusThatWaitReturns(t *testing.T) {
 	o := newOrder()
 	for _, e := range parse(t, "create | start") {
 		o.add("ns", e, time.Now())
 	}
 	o.add("ns", &events.TaskExit{ContainerID: "c", ID: "c", Pid: 7, ExitStatus: 3}, time.Now())
+	o.began("ns", "c", "", 7)
 	o.waited("ns", "c", "", 7, 4)
 	if found := o.take(); len(found) != 1 || found[0].Kind != LostExit {
 		t.Errorf("%v, want that the exit was told with another status", found)

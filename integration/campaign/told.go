@@ -6,6 +6,7 @@ package campaign
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/containerd/containerd/api/events"
@@ -16,6 +17,7 @@ import (
 type exits struct {
 	told   map[ended]exited // exits by their events
 	waited map[ended]exited // what Wait returned, of exits that have not come yet
+	begun  map[ended]bool   // whose exits must be told: those that have begun since containerd was away
 }
 
 // exited is when a process ended, and how.
@@ -31,7 +33,9 @@ type ended struct {
 	pid  int
 }
 
-func newExits() exits { return exits{told: map[ended]exited{}, waited: map[ended]exited{}} }
+func newExits() exits {
+	return exits{told: map[ended]exited{}, waited: map[ended]exited{}, begun: map[ended]bool{}}
+}
 
 // tell takes an exit that was put into the queue at a time.
 func (x *exits) tell(key, id string, e *events.TaskExit, at time.Time) []Violation {
@@ -71,13 +75,22 @@ func (p ended) early(told, waited exited) []Violation {
 	return outOfOrder("Wait for %q, pid %d, returned %v before its exit was told", p.exec, p.pid, told.at.Sub(waited.at))
 }
 
-// drop forgets what was waited for in a container, or in all for an empty key: its exits need not come.
+// drop forgets what has begun in a container, or in all for an empty key: its exits need not come.
 func (x *exits) drop(key string) {
-	for p := range x.waited {
-		if key == "" || p.key == key {
-			delete(x.waited, p)
-		}
-	}
+	of := func(p ended) bool { return key == "" || p.key == key }
+	maps.DeleteFunc(x.waited, func(p ended, _ exited) bool { return of(p) })
+	maps.DeleteFunc(x.begun, func(p ended, _ bool) bool { return of(p) })
+}
+
+// forget drops all but what runs in containers that live.
+func (x *exits) forget(living func(key string) bool) {
+	begun := x.begun
+	maps.DeleteFunc(begun, func(p ended, _ bool) bool {
+		_, told := x.told[p]
+		return told || !living(p.key)
+	})
+	*x = newExits()
+	x.begun = begun
 }
 
 // missing lists the exits that were waited for and have not come.
@@ -90,17 +103,26 @@ func (x *exits) missing() []Violation {
 	return list
 }
 
-// waited says that Wait has just returned for a process. With pid 0 nobody knows which one that was.
+// began says that a process has just been created or started.
+func (o *order) began(namespace, id, exec string, pid int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.exits.begun[ended{namespace + "/" + id, exec, pid}] = true
+}
+
+// waited says that Wait has just returned for a process. With pid 0 nobody knows which one that was. The exit of one
+// that had begun before containerd was away may have been told while nobody listened.
 func (o *order) waited(namespace, id, exec string, pid int, status uint32) {
 	at := time.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	key := namespace + "/" + id
 	t := o.containers[key]
-	if pid == 0 || t != nil && (t.excused || t.gap) {
+	p := ended{key, exec, pid}
+	if !o.exits.begun[p] || t != nil && (t.excused || t.gap) {
 		return
 	}
-	o.blame(key, o.exits.wait(ended{key, exec, pid}, exited{at, status}))
+	o.blame(key, o.exits.wait(p, exited{at, status}))
 }
 
 // blame keeps what is wrong with a container.
