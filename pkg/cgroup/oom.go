@@ -100,9 +100,10 @@ func (w *OOMWatch) Check() {
 	w.report(n, err)
 }
 
-// CheckKilled is Check after SIGKILL, which nobody is known to have sent, has ended a process of the cgroup. The cgroup may
-// be gone: systemd removes an empty scope. On v2 the one above still has its kills, with those of all below it: a kill in
-// another one since the last Check is taken for one in this cgroup. On v1, being out of memory just before counts as one.
+// CheckKilled is Check after SIGKILL, which nobody is known to have sent, has ended a process of the cgroup. The cgroup
+// may be gone: systemd removes an empty scope. On v2 the one above still has its kills, with those of all below it: a
+// kill in another one since the last Check is taken for one in this cgroup. On v1, being out of memory just before
+// counts as one.
 func (w *OOMWatch) CheckKilled() {
 	if w.source == nil {
 		return
@@ -198,8 +199,9 @@ func openMemoryEvents(dir string) (oomSource, error) {
 	}
 	e := &memoryEvents{File: file}
 	// Without os.Open, which would have the poller woken by all cgroups that are below that one.
-	if fd, err := unix.Open(filepath.Join(filepath.Dir(dir), memoryEventsFile), unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
-		e.above = os.NewFile(uintptr(fd), "memory.events above")
+	above := filepath.Join(filepath.Dir(dir), memoryEventsFile)
+	if fd, err := unix.Open(above, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+		e.above = os.NewFile(uintptr(fd), above)
 	}
 	return e, nil
 }
