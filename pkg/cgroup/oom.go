@@ -39,8 +39,8 @@ type oomSource interface {
 	// killsAtMost is kills for a cgroup that is gone. Since the last call of kills it also counts the kills in others
 	// beside it. It returns an error, or the last number, if nobody can tell.
 	killsAtMost() (uint64, error)
-	// canAwait reports whether the kernel tells when the number may have risen.
-	canAwait() bool
+	// whyNoAwait returns why the kernel does not tell when the number may have risen; empty if it does.
+	whyNoAwait() string
 	// await calls check each time the number may have risen, and returns after close, or at once if it cannot await.
 	await(check func())
 	// close ends await and closes all descriptors.
@@ -52,8 +52,8 @@ type oomSource interface {
 // is called by the watch's goroutine or inside Check or Stop, never concurrently. It must return soon and must not call
 // the watch.
 //
-// A cgroup without memory controller gives a watch that does nothing. If the kernel has no room to watch, the log says
-// so, and only Check and Stop report. A cgroup that is gone gives errdefs.ErrNotFound. The caller must call Stop.
+// A cgroup without memory controller gives a watch that does nothing. If the kernel cannot tell of kills, the log says
+// why, and only Check and Stop report. A cgroup that is gone gives errdefs.ErrNotFound. The caller must call Stop.
 func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 	w := &OOMWatch{cgroup: c.String(), notify: notify}
 	dir := c.Path("memory")
@@ -79,9 +79,8 @@ func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch OOM kills of cgroup %s: %w", w.cgroup, classify(err))
 	}
-	if !w.source.canAwait() {
-		log.L.WithField("cgroup", w.cgroup).Warn("OOM kills are reported only when init or an exec ends: " +
-			"the kernel has no room to watch for them: raise fs.epoll.max_user_watches, unless memory was short")
+	if why := w.source.whyNoAwait(); why != "" {
+		log.L.WithField("cgroup", w.cgroup).Warn("OOM kills are reported only when init or an exec ends: " + why)
 	}
 	w.waiter.Go(func() { w.source.await(w.Check) }) // ends when Stop closes the source; Stop joins it
 	return w, nil
@@ -236,11 +235,16 @@ func (e *memoryEvents) killsAtMost() (uint64, error) {
 	return all - e.others, err
 }
 
-func (e *memoryEvents) canAwait() bool { return isPolled(e.File) }
+func (e *memoryEvents) whyNoAwait() string { return whyNotPolled(e.File) }
 
-// isPolled reports whether Go's poller has the file. Package os drops the error of epoll_ctl(2), for example ENOSPC
-// (fs.epoll.max_user_watches); but only a file that is not polled has no deadlines.
-func isPolled(f *os.File) bool { return !errors.Is(f.SetDeadline(time.Time{}), os.ErrNoDeadline) }
+// whyNotPolled returns why Go's poller does not have the file. Package os drops the error of epoll_ctl(2), for example
+// ENOSPC (fs.epoll.max_user_watches); but only a file that is not polled has no deadlines.
+func whyNotPolled(f *os.File) string {
+	if !errors.Is(f.SetDeadline(time.Time{}), os.ErrNoDeadline) {
+		return ""
+	}
+	return "the kernel has no room to watch for them: raise fs.epoll.max_user_watches, unless memory was short"
+}
 
 // await waits in Go's poller, which calls the function at first and after each wake-up until the file is closed. It
 // returns immediately for a file that is not polled.

@@ -5,9 +5,12 @@ package cgroup
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -104,5 +107,65 @@ func TestMemoryEvents_KillsAtMost(t *testing.T) {
 	want(s.killsAtMost, 3)
 	if flags, err := unix.FcntlInt(s.(*memoryEvents).above.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
 		t.Errorf("descriptor flags of the file above = %#x, %v, want FD_CLOEXEC", flags, err)
+	}
+}
+
+func TestOOMControl_KillsAtMost(t *testing.T) {
+	const total = 3
+	for name, test := range map[string]struct {
+		oom, rose bool // just now
+		signals   uint64
+		want      uint64
+	}{
+		"nothing":                            {want: total},
+		"the removal":                        {signals: 1, want: total},
+		"out of memory, and the removal":     {signals: 2, want: total + 1},
+		"out of memory before":               {oom: true, signals: 1, want: total + 1},
+		"out of memory, and a kill was seen": {oom: true, rose: true, signals: 2, want: total},
+	} {
+		c := &oomControl{total: total}
+		if test.oom {
+			c.oom = time.Now()
+		}
+		if test.rose {
+			c.rose = time.Now()
+		}
+		c.signals.Store(test.signals)
+		if n, err := c.killsAtMost(); err != nil || n != test.want {
+			t.Errorf("%s: %d, %v, want %d", name, n, err, test.want)
+		}
+	}
+	c := &oomControl{dir: filepath.Join(t.TempDir(), "gone")}
+	c.signals.Store(1)
+	if _, err := c.kills(); err == nil || !c.oom.IsZero() || c.signals.Load() != 1 {
+		t.Errorf("of a cgroup that is gone: %v, out of memory at %v, %d signals; want an error, and 1", err, c.oom, c.signals.Load())
+	}
+}
+
+// A kernel with PREEMPT_RT refuses to signal that a v1 cgroup is out of memory.
+func TestOOMWatch_WithoutSignalsSaysSoAndStillCounts(t *testing.T) {
+	if dir := os.Getenv("SHIM_TEST_SILENT"); dir != "" {
+		c := New(map[string]string{"memory": dir})
+		w, reports := watch(t, c)
+		start(t, c, hog).wait(t)
+		w.Check()
+		if got := reports.Load(); got != 1 {
+			t.Errorf("%d reports, want 1", got)
+		}
+		return
+	}
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		lacking(t, "strace", "strace")
+	}
+	c := makeV1(t)
+	limitMemory(t, c)
+	dir := c.Path("memory")
+	cmd := exec.Command(strace, "-f", "-o", os.DevNull, "-P", filepath.Join(dir, "cgroup.event_control"),
+		"-e", "inject=write:error=EOPNOTSUPP", os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), "SHIM_TEST_SILENT="+dir)
+	out, err := cmd.CombinedOutput()
+	if n := strings.Count(string(out), "PREEMPT_RT"); n != 1 || err != nil {
+		t.Errorf("%v, and %d lines about the kernel, want 1:\n%s", err, n, out)
 	}
 }

@@ -37,8 +37,10 @@ type oomControl struct {
 	seen  map[uint64]uint64
 	total uint64
 
+	silent  bool          // there are no signals: PREEMPT_RT (mm/memcontrol-v1.c, memcg_write_event_control)
 	signals atomic.Uint64 // since the count was last read
-	oom     time.Time     // when the count was last read after a signal; zero once it has risen
+	oom     time.Time     // when the count was last read after a signal
+	rose    time.Time     // when it was last seen to have risen
 }
 
 func openOOMControl(dir string) (oomSource, error) {
@@ -52,7 +54,8 @@ func openOOMControl(dir string) (oomSource, error) {
 	}
 	c := &oomControl{dir: dir, file: file, event: os.NewFile(uintptr(fd), "oom eventfd")}
 	// file.Fd makes the file blocking, which does not matter: nobody waits on it.
-	if err := Write(filepath.Join(dir, "cgroup.event_control"), fmt.Sprintf("%d %d", fd, file.Fd())); err != nil {
+	err = Write(filepath.Join(dir, "cgroup.event_control"), fmt.Sprintf("%d %d", fd, file.Fd()))
+	if c.silent = errors.Is(err, unix.EOPNOTSUPP); err != nil && !c.silent {
 		c.close()
 		return nil, err
 	}
@@ -61,6 +64,7 @@ func openOOMControl(dir string) (oomSource, error) {
 
 func (c *oomControl) kills() (uint64, error) {
 	before, now := c.total, make(map[uint64]uint64)
+	signals := c.signals.Swap(0) // of the removal as well, if the cgroup is not there
 	err := walk(c.dir, func(n node) error {
 		s, err := n.stat()
 		if err != nil {
@@ -86,13 +90,14 @@ func (c *oomControl) kills() (uint64, error) {
 		return nil
 	}, nil)
 	if len(now) == 0 {
+		c.signals.Add(signals)
 		return 0, err
 	}
-	if c.signals.Swap(0) > 0 { // not of the removal, since the cgroup is there
+	if signals > 0 {
 		c.oom = time.Now()
 	}
 	if c.total > before {
-		c.oom = time.Time{}
+		c.rose = time.Now()
 	}
 	if err == nil || c.seen == nil {
 		c.seen = now
@@ -103,8 +108,11 @@ func (c *oomControl) kills() (uint64, error) {
 }
 
 // killsAtMost goes by the signals, since on v1 a cgroup does not count what is below it. One of them is of the removal,
-// and comes within a moment of it.
+// and comes within a moment of it. While a process dies, others may be out of memory for the same kill.
 func (c *oomControl) killsAtMost() (uint64, error) {
+	if time.Since(c.rose) < killTime {
+		return c.total, nil
+	}
 	if time.Since(c.oom) < killTime {
 		return c.total + 1, nil
 	}
@@ -131,7 +139,12 @@ func (c *oomControl) takeSignals() {
 	})
 }
 
-func (c *oomControl) canAwait() bool { return isPolled(c.event) }
+func (c *oomControl) whyNoAwait() string {
+	if c.silent {
+		return "a kernel with PREEMPT_RT does not tell of them on cgroup v1"
+	}
+	return whyNotPolled(c.event)
+}
 
 func (c *oomControl) await(check func()) {
 	var buf [8]byte // an eventfd is read eight bytes at a time

@@ -149,7 +149,7 @@ func (c *Container) killUnstarted(ctx context.Context) error {
 	status := c.init.Status()
 	unstarted := status.State == Created && status.Pid != 0 // 0: nothing was restored yet
 	if unstarted {
-		_ = c.init.handle.Signal(syscall.SIGKILL) // it may be dead already
+		_ = c.init.Kill(syscall.SIGKILL) // it may be dead already
 	}
 	c.init.unlockOp()
 	if !unstarted {
