@@ -37,7 +37,7 @@ type container struct {
 	creation  *creation // for Discard
 	manager   cgroups.Manager
 	cgroup    *cgroup.Cgroup
-	ownsPIDs  bool
+	ownsPIDs  bool                  // in a PID namespace of its own
 	resources *specs.LinuxResources // after the last Update; nil before the first. Guarded by the operation lock of init.
 
 	// These are nil when init is restored.
@@ -57,7 +57,6 @@ type container struct {
 }
 
 func (c *container) Cgroup() *cgroup.Cgroup { return c.cgroup }
-func (c *container) OwnsPIDs() bool         { return c.ownsPIDs }
 
 // fallback describes the execs that libcontainer started because the launcher could not.
 type fallback struct {

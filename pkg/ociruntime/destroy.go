@@ -21,6 +21,17 @@ import (
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 )
 
+// KillRemaining implements process.RuntimeContainer.
+func (c *container) KillRemaining(ctx context.Context) error {
+	if c.ownsPIDs {
+		return nil
+	}
+	if err := refuseOthers(stateDir(c.config.Root, c.config.ID), c.cgroup); err != nil {
+		return err
+	}
+	return c.cgroup.Kill(ctx, unix.SIGKILL)
+}
+
 // Destroy implements process.RuntimeContainer.
 func (c *container) Destroy() error {
 	if err := refuseOthers(stateDir(c.config.Root, c.config.ID), c.cgroup); err != nil {
@@ -31,7 +42,7 @@ func (c *container) Destroy() error {
 		return err
 	}
 	defer c.runtime.reaper.Suspend()() // libcontainer waits for the poststop hooks, which are children of the shim
-	if err := destroy(c.lc); err != nil {
+	if err := destroy(context.Background(), c.lc); err != nil {
 		return err
 	}
 	c.closeFiles()
@@ -52,12 +63,13 @@ func (c *container) closeFiles() {
 	}
 }
 
-// destroy removes the cgroup and the state directory, if they are there, and then runs the poststop hooks.
-func destroy(lc *libcontainer.Container) error {
+// destroy removes the cgroup and the state directory, if they are there, and then runs the poststop hooks. It waits for
+// the cgroup for destroyTimeout, or until ctx ends.
+func destroy(ctx context.Context, lc *libcontainer.Container) error {
 	if lc.Config().Cgroups.Systemd {
 		defer systemd.Connected()()
 	}
-	if err := fail.After("destroy.cgroup", removeCgroup(lc)); err != nil {
+	if err := fail.After("destroy.cgroup", removeCgroup(ctx, lc)); err != nil {
 		return err
 	}
 	return fail.After("destroy.state-directory", removeState(lc, lc.Destroy))
@@ -104,12 +116,12 @@ const (
 var errOccupied = fmt.Errorf("not empty after %v: %w", destroyTimeout, errdefs.ErrFailedPrecondition)
 
 // removeCgroup removes the cgroup that libcontainer's state names.
-func removeCgroup(lc *libcontainer.Container) error {
+func removeCgroup(ctx context.Context, lc *libcontainer.Container) error {
 	state, err := lc.State()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), destroyTimeout, errOccupied)
+	ctx, cancel := context.WithTimeoutCause(ctx, destroyTimeout, errOccupied)
 	defer cancel()
 	return endCgroup(ctx, cgroup.New(state.CgroupPaths), state.Config.Cgroups.Systemd)
 }

@@ -11,10 +11,13 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/process"
 )
 
 // goneManager is the manager of a cgroup that systemd removes at any moment.
@@ -82,19 +85,39 @@ func TestSubdirectories_SaysThatItCannotTell(t *testing.T) {
 
 // `docker run --cgroup-parent` puts a container into the cgroup of another.
 func TestDestroy_LeavesAnotherContainerInTheCgroup(t *testing.T) {
+	private := func(*process.Config) {}
 	for place, below := range map[string]string{"there": "", "below": "/below"} {
-		for name, destroy := range map[string]func(*box) error{
-			"Destroy": func(b *box) error { return b.Destroy() },
-			"Remove":  func(b *box) error { return Remove(bounded(t), b.config) },
+		for _, tc := range []struct {
+			name    string
+			change  func(*process.Config)
+			destroy func(*box) error
+		}{
+			{"Destroy", private, func(b *box) error { return b.Destroy() }},
+			{"Destroy without a PID namespace", hostPIDs, func(b *box) error { return b.Destroy() }},
+			{"Remove", private, func(b *box) error { return Remove(bounded(t), b.config) }},
+			{"Remove without a PID namespace", hostPIDs, func(b *box) error { return Remove(bounded(t), b.config) }},
+			{"Remove by SIGKILL", hostPIDs, func(b *box) error {
+				c := b.config
+				c.Stop = process.Stop{Signal: syscall.SIGKILL, Grace: time.Second}
+				return Remove(bounded(t), c)
+			}},
+			{"exit", hostPIDs, func(b *box) error {
+				if err := b.KillRemaining(bounded(t)); err != nil {
+					return err
+				}
+				return b.Destroy()
+			}},
 		} {
-			t.Run(name+", "+place, func(t *testing.T) {
-				b := create(t, newConfig(t, "true")).start()
+			t.Run(tc.name+", "+place, func(t *testing.T) {
+				config := newConfig(t, "true")
+				tc.change(&config)
+				b := create(t, config).start()
 				b.wait()
 				c := newConfig(t, "sleep", "1000")
 				c.Root = filepath.Join(filepath.Dir(b.config.Root), "another namespace")
 				c.Spec.Linux.CgroupsPath = b.config.Spec.Linux.CgroupsPath + below
 				other := create(t, c).start()
-				err := destroy(b)
+				err := tc.destroy(b)
 				if !errdefs.IsFailedPrecondition(err) {
 					t.Errorf("with another container: %v, want %v", err, errdefs.ErrFailedPrecondition)
 				}
@@ -102,7 +125,7 @@ func TestDestroy_LeavesAnotherContainerInTheCgroup(t *testing.T) {
 				must(t, other.Init().Signal(syscall.SIGKILL)) // which fails if it is dead
 				other.wait()
 				must(t, other.Destroy())
-				must(t, destroy(b))
+				must(t, tc.destroy(b))
 			})
 		}
 	}

@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/system"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
@@ -38,19 +40,19 @@ func Remove(ctx context.Context, c process.Config) error {
 	}
 	lc, err := libcontainer.Load(c.Root, c.ID)
 	if err != nil {
-		if !errors.Is(err, libcontainer.ErrNotExist) {
-			log.L.WithError(err).WithField("container", c.ID).Warn("read container state; removing what it would have named")
-		}
-		return removeHalfMade(ctx, c)
+		return removeWithoutState(ctx, c, err)
+	}
+	if other, err := bundleOfAnother(lc.Config().Labels, c.Bundle); err != nil || other != "" {
+		log.L.WithField("container", c.ID).WithField("bundle", other).Warn("the state directory is of another bundle; left to it")
+		return err
 	}
 	state, err := lc.State()
 	if err != nil {
 		return err
 	}
-	stop(ctx, lc, c.Stop)
+	stop(ctx, lc, state, c.Stop)
 	// Init is killed by its pid too, since it may have been moved out of the container's cgroup.
-	err = lc.Signal(unix.SIGKILL)
-	if err != nil && !errors.Is(err, libcontainer.ErrNotRunning) && !errors.Is(err, os.ErrProcessDone) {
+	if err := signalInit(state, unix.SIGKILL); err != nil {
 		log.L.WithError(err).WithField("container", c.ID).Warn("kill init")
 	}
 	group := cgroup.New(state.CgroupPaths)
@@ -68,7 +70,33 @@ func Remove(ctx context.Context, c process.Config) error {
 	if err := awaitDeath(ctx, lc); err != nil {
 		return fmt.Errorf("container %q: %w", c.ID, err)
 	}
-	return destroy(lc)
+	return destroy(ctx, lc)
+}
+
+// bundleOfAnother returns the bundle that the labels of a state name, if it is there and is another one than bundle: two
+// containerds may have the same id, and by default they have the same directory for states.
+func bundleOfAnother(labels []string, bundle string) (string, error) {
+	for _, label := range labels {
+		named, ok := strings.CutPrefix(label, "bundle=")
+		if !ok || named == bundle {
+			continue
+		}
+		there, err := os.Stat(named)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		own, err := os.Stat(bundle)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return "", err
+		}
+		if err != nil || !os.SameFile(there, own) {
+			return named, nil
+		}
+	}
+	return "", nil
 }
 
 // awaitDeath waits until init, which is not a child of this process, is dead.
@@ -90,13 +118,57 @@ func awaitDeath(ctx context.Context, lc *libcontainer.Container) error {
 	}
 }
 
+// signalInit sends a signal to the init of a container, which is not a child of this process, unless it is dead. For a
+// container without a PID namespace of its own, SIGKILL by libcontainer would go to all processes in the cgroup and
+// below it, those of other containers included, and never to an init that is elsewhere.
+func signalInit(state *libcontainer.State, sig unix.Signal) error {
+	fd, err := unix.PidfdOpen(state.InitProcessPid, 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
+		return nil // the last two: the id is that of a thread now, or 0
+	}
+	if err != nil {
+		return os.NewSyscallError("pidfd_open", err)
+	}
+	defer func() { _ = unix.Close(fd) }() // it was only used to send a signal
+	stat, err := system.Stat(state.InitProcessPid)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil || stat.StartTime != state.InitProcessStartTime {
+		return err // nil if another process has the id by now
+	}
+	err = unix.PidfdSendSignal(fd, sig, nil, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return os.NewSyscallError("pidfd_send_signal", err)
+}
+
+// removeWithoutState removes a container whose state cannot be loaded for a reason.
+func removeWithoutState(ctx context.Context, c process.Config, reason error) error {
+	var errno unix.Errno
+	switch {
+	case errors.Is(reason, libcontainer.ErrNotExist):
+	case errors.As(reason, &errno): // such as a lack of descriptors: it says nothing about the container
+		return fmt.Errorf("container %q: read its state: %w", c.ID, reason)
+	case c.Spec == nil:
+		return fmt.Errorf("container %q: its bundle is gone and its state cannot be read, so what it made is unknown: %w",
+			c.ID, reason)
+	default:
+		log.L.WithError(reason).WithField("container", c.ID).Warn("read container state; removing what it would have named")
+	}
+	return removeHalfMade(ctx, c)
+}
+
 // removeHalfMade removes a container whose shim died during Create.
 func removeHalfMade(ctx context.Context, c process.Config) error {
 	var errs []error
-	if c.Spec != nil && c.Spec.Root != nil {
-		if config, err := translate.Container(c); err != nil {
-			log.L.WithError(err).WithField("container", c.ID).Warn("find cgroup of half-made container")
-		} else if m, err := manager.New(config.Cgroups); err != nil {
+	if c.Spec != nil {
+		config, err := translate.Cgroup(c)
+		if err != nil {
+			return fmt.Errorf("find the cgroup of container %q: %w", c.ID, err)
+		}
+		if m, err := manager.New(config); err != nil {
 			errs = append(errs, err)
 		} else if group := cgroup.New(m.GetPaths()); group.Exists() && mayRemove(m.GetPaths()) {
 			// m.Exists would look in one hierarchy, where the shim may not have made the cgroup yet.
@@ -131,7 +203,7 @@ const removalReserve = 1500 * time.Millisecond
 
 // stop sends init, which is not a child of this process, the stop signal, and waits for it to exit as long as s and ctx
 // allow. The caller kills what is left, so failures here are only logged.
-func stop(ctx context.Context, lc *libcontainer.Container, s process.Stop) {
+func stop(ctx context.Context, lc *libcontainer.Container, state *libcontainer.State, s process.Stop) {
 	grace := s.Grace
 	if end, ok := ctx.Deadline(); ok {
 		grace = min(grace, time.Until(end)-removalReserve)
@@ -141,7 +213,7 @@ func stop(ctx context.Context, lc *libcontainer.Container, s process.Stop) {
 		return // without a program nobody could handle the signal
 	}
 	logger := log.L.WithField("container", lc.ID())
-	if err := lc.Signal(s.Signal); err != nil {
+	if err := signalInit(state, s.Signal); err != nil {
 		logger.WithError(err).Warn("stop")
 		return
 	}

@@ -5,6 +5,7 @@ package ociruntime
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/process"
 )
 
@@ -180,6 +182,83 @@ func TestRemove_WithABrokenState(t *testing.T) {
 		t.Errorf("Remove: %v", err)
 	}
 	wantDead(t, pids)
+}
+
+// Nobody would know what it was, once the state is gone.
+func TestRemove_WithABrokenStateAndWithoutABundle(t *testing.T) {
+	c := newConfig(t, "sleep", "1000")
+	killedShim(t, life{Config: c, Stage: "running"}, "")
+	pids, state := members(t, c), filepath.Join(c.Root, c.ID, "state.json")
+	must(t, os.WriteFile(state, []byte("{half"), 0o600))
+	wantText(t, Remove(bounded(t), withoutSpec(c)), c.ID, "its bundle is gone")
+	must(t, errors.Join(os.Remove(state), os.Mkdir(state, 0o700))) // to read which fails with an errno
+	if err := Remove(bounded(t), c); !errors.Is(err, unix.EISDIR) {
+		t.Errorf("Remove = %v, want %v", err, unix.EISDIR)
+	}
+	for _, pid := range pids {
+		must(t, unix.Kill(pid, 0)) // which fails if it is dead
+	}
+	must(t, os.Remove(state))
+	must(t, Remove(bounded(t), c))
+	wantDead(t, pids)
+}
+
+// The only process that the kernel does not kill with the others of the cgroup.
+func TestRemove_InitElsewhere(t *testing.T) {
+	for name, change := range map[string]func(*process.Config){"": func(*process.Config) {}, " without a PID namespace": hostPIDs} {
+		t.Run("moved"+name, func(t *testing.T) {
+			c := newConfig(t, "sleep", "1000")
+			change(&c)
+			killedShim(t, life{Config: c, Stage: "running"}, "")
+			pids := members(t, c)
+			for _, dir := range cgroupDirs(t, c) {
+				for _, pid := range pids {
+					must(t, cgroup.Write(filepath.Join(filepath.Dir(dir), "cgroup.procs"), strconv.Itoa(pid)))
+				}
+			}
+			if left := members(t, c); len(pids) == 0 || len(left) != 0 {
+				t.Fatalf("the processes %v, and %v once they were moved: the test proves nothing", pids, left)
+			}
+			must(t, Remove(bounded(t), c))
+			wantDead(t, pids)
+			wantNothingLeft(t, c)
+		})
+	}
+}
+
+// The process of the pod, whose user namespace the container was to join, has died with the shim.
+func TestRemove_AHalfMadeContainerInAUserNamespaceThatIsGone(t *testing.T) {
+	c := newConfig(t, "true")
+	made := create(t, c)
+	dirs := cgroupDirs(t, c)
+	must(t, made.Discard())
+	c.Spec.Linux.Namespaces = append(c.Spec.Linux.Namespaces,
+		specs.LinuxNamespace{Type: specs.UserNamespace, Path: "/proc/4194305/ns/user"}) // above the highest pid
+	must(t, os.MkdirAll(filepath.Join(c.Root, c.ID), 0o700))
+	for _, dir := range dirs {
+		must(t, os.MkdirAll(dir, 0o755))
+	}
+	must(t, Remove(bounded(t), c))
+	wantNothingLeft(t, c)
+}
+
+// Another containerd has a container with the same id, and both have their states in the default place.
+func TestRemove_LeavesTheContainerOfAnotherBundle(t *testing.T) {
+	c := newConfig(t, "sleep", "1000")
+	killedShim(t, life{Config: c, Stage: "running"}, "")
+	pids, other := members(t, c), c
+	for _, other.Bundle = range []string{t.TempDir(), filepath.Join(t.TempDir(), "gone")} {
+		must(t, Remove(bounded(t), other))
+		for _, pid := range pids {
+			must(t, unix.Kill(pid, 0)) // which fails if it is dead
+		}
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	must(t, os.Symlink(c.Bundle, link))
+	c.Bundle = link // as containerd may name its state directory
+	must(t, Remove(bounded(t), c))
+	wantDead(t, pids)
+	wantNothingLeft(t, c)
 }
 
 // What is removed without a state is only the configuration's word: a cgroup

@@ -64,15 +64,12 @@ func (made *creation) manager(config *cgroups.Cgroup) (cgroups.Manager, error) {
 }
 
 // reserve refuses a cgroup that a process is in, or that this shim is creating another container in: until its init is
-// registered, that could not be told from what a failed Create has left. libcontainer itself has looked on v2, and on
-// v1 in the hierarchy of devices alone (runc libcontainer/factory_linux.go, Create).
+// registered, that could not be told from what a failed Create has left. libcontainer itself has looked before the
+// reservation, and on v1 in the hierarchy of devices alone (runc libcontainer/factory_linux.go, Create).
 func (r *Runtime) reserve(made *creation) error {
 	if other, reserved := r.creating.LoadOrStore(made.group.String(), made); reserved {
 		return fmt.Errorf("cgroup %s: container %q is being created there: %w",
 			made.group, other.(*creation).lc.ID(), errdefs.ErrFailedPrecondition)
-	}
-	if made.group.Unified() {
-		return nil
 	}
 	return made.group.RefuseProcesses()
 }
@@ -102,7 +99,7 @@ func (r *Runtime) undoCreate(made *creation, remove func() error) error {
 // removeMade removes the state directory, and runs the poststop hooks.
 func (made *creation) removeMade() error {
 	remove := made.removeDir
-	if made.lc.Config().IntelRdt != nil {
+	if made.lc.Config().IntelRdt != nil && !made.group.Exists() { // vacate leaves it if others are there
 		remove = made.lc.Destroy // only libcontainer knows whether it has made a group of that
 	}
 	return removeState(made.lc, remove)

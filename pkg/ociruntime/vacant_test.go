@@ -70,6 +70,30 @@ func TestCreate_RefusesACgroupInUseInOneHierarchy(t *testing.T) {
 	}
 }
 
+// On v2 libcontainer looks for processes, and another container of this shim may be made between that and reserve.
+func TestReserve_LooksOnCgroup2AsWell(t *testing.T) {
+	root := map[cgroups.CGMode]string{
+		cgroups.Unified: "/sys/fs/cgroup", cgroups.Hybrid: "/sys/fs/cgroup/unified",
+	}[cgroups.Mode()]
+	if root == "" {
+		lacking(t, "cgroup2", "a cgroup v2 hierarchy")
+	}
+	dir, err := os.MkdirTemp(root, "shim-test-")
+	must(t, err)
+	group := cgroup.New(map[string]string{"": dir})
+	t.Cleanup(func() { must(t, group.Remove(context.Background())) })
+	made := &creation{group: group}
+	must(t, testRuntime.reserve(made))
+	testRuntime.end(made)
+	other := stranger(t, []string{dir})
+	err = testRuntime.reserve(made)
+	testRuntime.end(made)
+	if !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("reserve = %v, want failed precondition", err)
+	}
+	wantText(t, err, dir, fmt.Sprintf("%d (busybox", other.Process.Pid))
+}
+
 // sharing is a container with the cgroup of another.
 func sharing(t *testing.T, c process.Config, args ...string) process.Config {
 	t.Helper()

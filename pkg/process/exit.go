@@ -76,12 +76,9 @@ func (c *Container) finishExecs() {
 
 // killRemaining kills what the kernel did not kill with init.
 func (c *Container) killRemaining() {
-	if c.runtime.OwnsPIDs() {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), remainingTimeout)
 	defer cancel()
-	if err := c.runtime.Cgroup().Kill(ctx, syscall.SIGKILL); err != nil {
+	if err := c.runtime.KillRemaining(ctx); err != nil {
 		logger(c.ID()).WithError(err).Error("kill what init left behind")
 	}
 }

@@ -114,9 +114,15 @@ func (f *fake) Update(*specs.LinuxResources) error               { return f.pass
 func (f *fake) Cgroup() *cgroup.Cgroup                           { return f.group }
 func (f *fake) KeepCPUSet(context.Context, string, string) error { return nil }
 func (f *fake) Launch() inspect.Launch                           { return inspect.Launch{Init: inspect.ByLauncher} }
-func (f *fake) OwnsPIDs() bool                                   { return f.ownsPIDs }
 func (f *fake) Destroy() error                                   { return f.pass("destroy") }
 func (f *fake) Discard() error                                   { return f.pass("destroy") }
+
+func (f *fake) KillRemaining(ctx context.Context) error {
+	if f.ownsPIDs {
+		return nil
+	}
+	return f.group.Kill(ctx, syscall.SIGKILL)
+}
 
 func (f *fake) Exec(ctx context.Context, _ *specs.Process, _ *limit.Limits, _ *stdio.Streams) (Handle, error) {
 	if err := f.passWith(ctx, "exec"); err != nil {

@@ -61,9 +61,9 @@ type RuntimeContainer interface {
 	Cgroup() *cgroup.Cgroup
 	// Launch returns how processes were started.
 	Launch() inspect.Launch
-	// OwnsPIDs reports whether the kernel kills all processes when init exits, as it does in a PID namespace of the
-	// container's own.
-	OwnsPIDs() bool
+	// KillRemaining kills, once init has exited, what the kernel did not kill with it: it does so in a PID namespace of
+	// the container's own. It fails without killing any if another container is in the cgroup, or below it.
+	KillRemaining(ctx context.Context) error
 	// Destroy removes what Create made. Init must have exited. It succeeds if the container is gone already, so that a
 	// failed Destroy can be retried.
 	Destroy() error

@@ -73,9 +73,9 @@ type fakeContainer struct {
 	live   bool // init is there
 }
 
-func (r *fakeContainer) Init() process.Handle { return r.init }
-func (r *fakeContainer) Start() error         { return nil }
-func (r *fakeContainer) OwnsPIDs() bool       { return true }
+func (r *fakeContainer) Init() process.Handle                { return r.init }
+func (r *fakeContainer) Start() error                        { return nil }
+func (r *fakeContainer) KillRemaining(context.Context) error { return nil }
 func (r *fakeContainer) Restore(ctx context.Context, _ *stdio.Streams) (process.Handle, error) {
 	if r.engine.entered != nil {
 		r.engine.entered <- "restore"

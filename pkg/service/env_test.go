@@ -92,15 +92,15 @@ type fakeRuntime struct {
 	init *fakeHandle
 }
 
-func (r *fakeRuntime) Init() process.Handle   { return r.init }
-func (r *fakeRuntime) Start() error           { return r.fake.call("Start") }
-func (r *fakeRuntime) Pause() error           { return r.fake.call("Pause") }
-func (r *fakeRuntime) Resume() error          { return r.fake.call("Resume") }
-func (r *fakeRuntime) Cgroup() *cgroup.Cgroup { return r.fake.cgroup }
-func (r *fakeRuntime) OwnsPIDs() bool         { return true }
-func (r *fakeRuntime) Launch() inspect.Launch { return inspect.Launch{Init: inspect.ByLauncher} }
-func (r *fakeRuntime) Destroy() error         { return r.fake.call("Delete") }
-func (r *fakeRuntime) Discard() error         { return r.fake.call("Delete") }
+func (r *fakeRuntime) Init() process.Handle                { return r.init }
+func (r *fakeRuntime) Start() error                        { return r.fake.call("Start") }
+func (r *fakeRuntime) Pause() error                        { return r.fake.call("Pause") }
+func (r *fakeRuntime) Resume() error                       { return r.fake.call("Resume") }
+func (r *fakeRuntime) Cgroup() *cgroup.Cgroup              { return r.fake.cgroup }
+func (r *fakeRuntime) KillRemaining(context.Context) error { return nil }
+func (r *fakeRuntime) Launch() inspect.Launch              { return inspect.Launch{Init: inspect.ByLauncher} }
+func (r *fakeRuntime) Destroy() error                      { return r.fake.call("Delete") }
+func (r *fakeRuntime) Discard() error                      { return r.fake.call("Delete") }
 
 func (r *fakeRuntime) Update(resources *specs.LinuxResources) error {
 	r.fake.mu.Lock()

@@ -89,11 +89,11 @@ type fakeRuntime struct {
 	thawed syscall.Signal // the last that was sent before the first Resume
 }
 
-func (r *fakeRuntime) Init() process.Handle   { return r.init }
-func (r *fakeRuntime) Start() error           { return nil }
-func (r *fakeRuntime) Pause() error           { return nil }
-func (r *fakeRuntime) OwnsPIDs() bool         { return true }
-func (r *fakeRuntime) Launch() inspect.Launch { return inspect.Launch{Init: inspect.ByLauncher} }
+func (r *fakeRuntime) Init() process.Handle                { return r.init }
+func (r *fakeRuntime) Start() error                        { return nil }
+func (r *fakeRuntime) Pause() error                        { return nil }
+func (r *fakeRuntime) KillRemaining(context.Context) error { return nil }
+func (r *fakeRuntime) Launch() inspect.Launch              { return inspect.Launch{Init: inspect.ByLauncher} }
 
 func (r *fakeRuntime) Resume() error {
 	r.engine.mu.Lock()

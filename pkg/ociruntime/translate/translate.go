@@ -47,9 +47,7 @@ func Container(c process.Config) (*configs.Config, error) {
 		NoNewKeyring:     c.NoNewKeyring,
 		Spec:             inBundle(c),
 		RootlessEUID:     os.Geteuid() != 0,
-		// As in runc (rootless_linux.go, shouldUseRootlessCgroupManager): a container without cgroupsPath may have
-		// none.
-		RootlessCgroups: os.Geteuid() != 0 || userns.RunningInUserNS(),
+		RootlessCgroups:  rootlessCgroups(),
 	})
 	if err != nil {
 		return nil, err
@@ -67,6 +65,22 @@ func Container(c process.Config) (*configs.Config, error) {
 	}
 	return config, keepCgroup2Options(config)
 }
+
+// Cgroup names the cgroup of a container, without its limits. Unlike Container it does not need the processes whose
+// namespaces the container joins.
+func Cgroup(c process.Config) (*cgroups.Cgroup, error) {
+	spec := &specs.Spec{Linux: &specs.Linux{}}
+	if c.Spec.Linux != nil {
+		spec.Linux.CgroupsPath = c.Spec.Linux.CgroupsPath
+	}
+	return specconv.CreateCgroupConfig(&specconv.CreateOpts{
+		CgroupName: c.ID, UseSystemdCgroup: c.SystemdCgroup, Spec: spec, RootlessCgroups: rootlessCgroups(),
+	}, nil)
+}
+
+// rootlessCgroups is as in runc (rootless_linux.go, shouldUseRootlessCgroupManager): a container without cgroupsPath
+// may have none.
+func rootlessCgroups() bool { return os.Geteuid() != 0 || userns.RunningInUserNS() }
 
 // keepCgroup2Options gives mounts of cgroup v2 the options that the machine's has. A mount from outside a cgroup
 // namespace would otherwise clear them for the whole hierarchy, such as nsdelegate, without which a container can raise
