@@ -22,6 +22,7 @@ import (
 
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
+	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -93,11 +94,7 @@ func (c *container) command(p *libcontainer.Process, s *stdio.Streams) (*launch.
 	} else {
 		cmd.Stdio = [3]*os.File{stream(p.Stdin), stream(p.Stdout), stream(p.Stderr)}
 	}
-	limits := config.Rlimits
-	if len(p.Rlimits) > 0 {
-		limits = p.Rlimits
-	}
-	for _, l := range limits {
+	for _, l := range translate.Rlimits(p.Rlimits, config.Rlimits) {
 		cmd.Rlimits = append(cmd.Rlimits, launch.Rlimit{Resource: l.Type, Soft: l.Soft, Hard: l.Hard})
 	}
 	if config.Seccomp != nil {

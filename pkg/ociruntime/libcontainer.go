@@ -18,6 +18,7 @@ import (
 
 	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
+	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -44,6 +45,7 @@ func (r *Runtime) startByLibcontainer(
 		match = r.isOwn
 	}
 	kill := func() { killMembers(lc.ID(), config.Cgroups, match) }
+	p.Rlimits = translate.Rlimits(p.Rlimits, config.Rlimits)
 	return r.start(ctx, p, s, kill, func() error { return lc.Start(p) })
 }
 

@@ -347,8 +347,9 @@ func checkUnsafe(annotations map[string]string, o options.Options) error {
 		return denied(Prefix+a.name, value, a.name)
 	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		read, _, _ := strings.Cut(key, "=") // libcontainer keeps KEY=VALUE, and reads up to the first =
 		for _, name := range libcontainerAnnotations {
-			is := key == name || strings.HasPrefix(key, name+".") && !slices.Contains(harmlessProperties, key[len(name)+1:])
+			is := read == name || strings.HasPrefix(read, name+".") && !slices.Contains(harmlessProperties, read[len(name)+1:])
 			if is && !slices.Contains(allowed, name) {
 				return denied(key, annotations[key], name)
 			}

@@ -94,6 +94,8 @@ func TestUnsafeAnnotations_OfLibcontainerNeedAnOptionToo(t *testing.T) {
 	for key, name := range map[string]string{
 		"org.systemd.property.SuccessAction": "org.systemd.property", "org.systemd.property.": "org.systemd.property",
 		"org.criu.config": "org.criu.config",
+		// libcontainer keeps KEY=VALUE, in which it looks for org.criu.config=.
+		"org.criu.config=/var/lib/x/criu.conf#": "org.criu.config",
 	} {
 		spec := annotated()
 		spec.Annotations[key] = "'poweroff-force'"

@@ -73,12 +73,25 @@ func checkSpecOn(spec *specs.Spec, h resources.Host) error {
 	return cmp.Or(
 		checkStrings("", withoutAnnotations),
 		checkNamespaces(spec),
+		checkMounts(spec.Mounts),
 		idmap.Check("linux.uidMappings", spec.Linux.UIDMappings),
 		idmap.Check("linux.gidMappings", spec.Linux.GIDMappings),
 		checkProcess("process", spec.Process),
 		settings.CheckAnnotations(spec.Annotations),
 		resources.Check(spec.Linux.Resources, h),
 	)
+}
+
+// checkMounts refuses a bind mount of nothing. The runc shim would mount the bundle there, which nobody means.
+func checkMounts(mounts []specs.Mount) error {
+	for i, m := range mounts {
+		has := func(option string) bool { return slices.Contains(m.Options, option) }
+		if m.Source == "" && (m.Type == "bind" || has("bind") || has("rbind")) && !has("remount") {
+			return fmt.Errorf("mounts[%d].source %q: a bind mount, here at %q, must name a file or a directory: %w",
+				i, m.Source, m.Destination, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
 }
 
 // namespaces are those of the OCI runtime specification, config-linux.md.

@@ -40,6 +40,12 @@ func TestCheckSpec(t *testing.T) {
 		{"a domain name without a namespace for it", func(s *specs.Spec) {
 			s.Domainname, s.Linux.Namespaces = "d", []specs.LinuxNamespace{{Type: "pid"}}
 		}, []string{"domainname", `"d"`, "UTS"}},
+		{"a bind mount of nothing", func(s *specs.Spec) {
+			s.Mounts = []specs.Mount{{Destination: "/p", Type: "proc"}, {Destination: "/x", Options: []string{"rbind", "ro"}}}
+		}, []string{"mounts[1].source", `""`, `"/x"`}},
+		{"another bind mount of nothing", func(s *specs.Spec) {
+			s.Mounts = []specs.Mount{{Destination: "/x", Type: "bind"}}
+		}, []string{"mounts[0].source", `""`, `"/x"`}},
 		{"no args", func(s *specs.Spec) { s.Process.Args = nil }, []string{"process.args"}},
 		{"empty args", func(s *specs.Spec) { s.Process.Args = []string{} }, []string{"process.args"}},
 		{"an empty program", func(s *specs.Spec) { s.Process.Args = []string{"", "x"} }, []string{"process.args[0]", `""`}},

@@ -56,7 +56,6 @@ func Container(c process.Config) (*configs.Config, error) {
 		own := *d
 		config.Devices[i] = &own
 	}
-	config.Rlimits = withMemlock(config.Rlimits)
 	// specconv takes the working directory as the bundle, but a shim serves several containers.
 	for i, label := range config.Labels {
 		if strings.HasPrefix(label, "bundle=") {
@@ -180,9 +179,6 @@ func Process(p *specs.Process, s *stdio.Streams) (*libcontainer.Process, error) 
 		}
 		lp.Rlimits = append(lp.Rlimits, configs.Rlimit{Type: kind, Hard: r.Hard, Soft: r.Soft})
 	}
-	if len(lp.Rlimits) > 0 { // else it has the container's
-		lp.Rlimits = withMemlock(lp.Rlimits)
-	}
 	var err error
 	if lp.CPUAffinity, err = configs.ConvertCPUAffinity(p.ExecCPUAffinity); err != nil {
 		return nil, fmt.Errorf("process.execCPUAffinity: %w: %w", err, errdefs.ErrInvalidArgument)
@@ -201,8 +197,13 @@ var memlock = func() (limit unix.Rlimit) {
 	return limit
 }()
 
-// withMemlock adds the limit that the shim began with, if it has another one now, unless limits already has one.
-func withMemlock(limits []configs.Rlimit) []configs.Rlimit {
+// Rlimits returns the limits of a process that is about to be started: its own if it has any, or those of the
+// container, and the limit of locked memory that the shim began with, if the shim has another one now.
+func Rlimits(own, container []configs.Rlimit) []configs.Rlimit {
+	limits := own
+	if len(limits) == 0 {
+		limits = container
+	}
 	var now unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now); err == nil && now == memlock {
 		return limits // no need to set it, which may take a capability in a user namespace
@@ -210,7 +211,7 @@ func withMemlock(limits []configs.Rlimit) []configs.Rlimit {
 	if slices.ContainsFunc(limits, func(l configs.Rlimit) bool { return l.Type == unix.RLIMIT_MEMLOCK }) {
 		return limits
 	}
-	return append(limits, configs.Rlimit{Type: unix.RLIMIT_MEMLOCK, Soft: memlock.Cur, Hard: memlock.Max})
+	return append(slices.Clip(limits), configs.Rlimit{Type: unix.RLIMIT_MEMLOCK, Soft: memlock.Cur, Hard: memlock.Max})
 }
 
 // rlimits are the names of the OCI runtime specification (config.md, POSIX process) and their numbers.
