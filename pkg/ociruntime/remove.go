@@ -42,9 +42,13 @@ func Remove(ctx context.Context, c process.Config) error {
 	if err != nil {
 		return removeWithoutState(ctx, c, err)
 	}
-	if other, err := bundleOfAnother(lc.Config().Labels, c.Bundle); err != nil || other != "" {
-		log.L.WithField("container", c.ID).WithField("bundle", other).Warn("the state directory is of another bundle; left to it")
-		return err
+	other, err := bundleOfAnother(lc.Config().Labels, c.Bundle)
+	if err != nil {
+		return fmt.Errorf("container %q: whose state it is: %w", c.ID, err)
+	}
+	if other != "" {
+		log.L.WithField("container", c.ID).WithField("bundle", other).Warn("the state is of another bundle; left to it")
+		return nil
 	}
 	state, err := lc.State()
 	if err != nil {
@@ -73,8 +77,8 @@ func Remove(ctx context.Context, c process.Config) error {
 	return destroy(ctx, lc)
 }
 
-// bundleOfAnother returns the bundle that the labels of a state name, if it is there and is another one than bundle: two
-// containerds may have the same id, and by default they have the same directory for states.
+// bundleOfAnother returns the bundle that the labels of a state name, if it is there and is another one than bundle.
+// Two containerds may have containers with the same id, and by default they have the same directory for states.
 func bundleOfAnother(labels []string, bundle string) (string, error) {
 	for _, label := range labels {
 		named, ok := strings.CutPrefix(label, "bundle=")
