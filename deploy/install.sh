@@ -142,6 +142,7 @@ need_tools
 
 work=$(mktemp -d)
 former=$work/former
+locked=false    # no other install.sh is at work
 changed=false   # a file was replaced
 restarted=false # containerd was asked to restart
 resumed=false   # $former is what an earlier run found, which was cut short
@@ -218,8 +219,10 @@ finish() {
 		fi
 		if [ -e "$former/no-conf.d" ]; then rmdir "$conf_d" 2>/dev/null; fi
 	fi
-	rm -rf "$unfinished.sandbox-part"
-	rm -f "$candidate" "$baseline" "$config.sandbox-part" "$shim.sandbox-part" "$dropin.sandbox-part"
+	if $locked; then # or they are another one's
+		rm -rf "$unfinished.sandbox-part"
+		rm -f "$candidate" "$baseline" "$config.sandbox-part" "$shim.sandbox-part" "$dropin.sandbox-part"
+	fi
 	if $made_etc; then rmdir "$(dirname "$config")" 2>/dev/null; fi # unless there are files in it
 	[ $status -eq 4 ] || rm -rf "$work"
 	exit $status
@@ -236,6 +239,7 @@ if command -v flock >/dev/null; then
 	exec 9<>"/run/$name.lock"
 	flock -n 9 || refuse "another install.sh is at work on this machine"
 fi
+locked=true
 
 # --- install and uninstall --------------------------------------------------------------------------------------------
 
@@ -339,6 +343,10 @@ do_uninstall() {
 			say "$exist" >&2
 			refuse "these began meanwhile: remove them first"
 		fi
+	fi
+	if { $configure || ! $force; } && [ -e "$config" ] && dump "$config" final && [ -n "$(handlers final)" ]; then
+		complain "containerd still has handlers that somebody else wrote, whose pods fail without the shim: $(handlers final)"
+		complain "take them out of $config, or of the file that it imports, and restart containerd"
 	fi
 	if ! $place; then
 		say "$shim: stays, it belongs to a package"

@@ -126,19 +126,18 @@ cleanup() {
 
 	echo
 	echo "Cleaned up. What is left of the demo (processes, mounts, cgroups, files):"
-	{
+	left=$({
 		processes
 		grep " $work" /proc/self/mountinfo
 		find /sys/fs/cgroup -type d -name "$ns*"
 		ls -d "$work" "$state"
-	} 2>/dev/null >"/tmp/$ns.left"
-	if [ -s "/tmp/$ns.left" ]; then
-		cat "/tmp/$ns.left"
+	} 2>/dev/null)
+	if [ -n "$left" ]; then
+		echo "$left"
 		[ "$status" -ne 0 ] || status=1
 	else
 		echo "   nothing"
 	fi
-	rm -f "/tmp/$ns.left"
 	case $status in
 	0) echo && echo "All $step steps were as said, in $SECONDS s." ;;
 	130) echo && echo "Interrupted." ;;

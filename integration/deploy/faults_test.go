@@ -5,7 +5,6 @@ package deploy_test
 
 import (
 	"bufio"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -319,18 +318,6 @@ func TestInstall_Refused(t *testing.T) {
 	}
 }
 
-// lock takes the lock of install.sh.
-func lock(n *node) {
-	f, err := os.OpenFile("/run/"+shimName+".lock", os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		n.Fatal(err)
-	}
-	n.Cleanup(func() { _ = f.Close() }) // this unlocks
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		n.Fatal(fmt.Errorf("lock %s: %w", f.Name(), err))
-	}
-}
-
 // containerd 1.x lets an imported file replace the section of CRI, handlers included.
 func TestInstall_SectionThatAnImportReplacesIsRefused(t *testing.T) {
 	n := newNode(t, release(t, "1.7"), basic).sibling(t, form{
@@ -350,7 +337,7 @@ func TestInstall_HandlersThatExistStay(t *testing.T) {
 	})
 	before := n.files()
 	n.want(0, []string{"somebody else wrote, which stay: mine"}, "install")
-	n.want(0, nil, "uninstall")
+	n.want(0, []string{"handlers that somebody else wrote, whose pods fail without the shim: mine"}, "uninstall")
 	_ = os.Remove(n.bindir)
 	n.wantFiles(before)
 }

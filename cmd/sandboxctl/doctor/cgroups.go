@@ -139,10 +139,16 @@ func (e *Examination) delegated() []Finding {
 	if dir == "" || !strings.HasSuffix(group, ".service") {
 		return nil
 	}
-	for _, name := range []string{"user.delegate", "trusted.delegate"} {
-		value := make([]byte, 1)
-		if n, err := unix.Getxattr(dir, name, value); err == nil && n == 1 && value[0] == '1' {
-			return []Finding{ok("systemd delegates %s", group)}
+	dirs := []string{dir}
+	if _, unified := e.Root.CgroupOf(e.daemon.Pid, ""); unified != "" { // where systemd says so if v2 is beside v1
+		dirs = append(dirs, unified)
+	}
+	for _, dir := range dirs {
+		for _, name := range []string{"user.delegate", "trusted.delegate"} {
+			value := make([]byte, 1)
+			if n, err := unix.Getxattr(dir, name, value); err == nil && n == 1 && value[0] == '1' {
+				return []Finding{ok("systemd delegates %s", group)}
+			}
 		}
 	}
 	unit := filepath.Base(group)

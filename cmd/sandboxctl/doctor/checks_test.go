@@ -64,6 +64,11 @@ func breakages() []breakage {
 			x.write("sys/fs/cgroup/cgroup.type", "domain")
 		}, Failure, "EBUSY", "echo $p >init/cgroup.procs"},
 		{"cgroup-delegation", "systemd does not delegate", func(x *tree) { x.must(unix.Removexattr(x.path(containerdGroup), "trusted.delegate")) }, Warning, "does not delegate", "Delegate=yes"},
+		{"cgroup-delegation", "v1 beside v2, where systemd delegates", func(x *tree) {
+			x.write("sys/fs/cgroup/systemd/system.slice/containerd.service/cgroup.procs", "")
+			x.replace(mounts, "23 1 ", "26 22 0:26 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n23 1 ")
+			x.write("proc/100/cgroup", "1:name=systemd:/system.slice/containerd.service\n0::/system.slice/containerd.service\n")
+		}, OK, "systemd delegates /system.slice/containerd.service", ""},
 		{"containerd", "it does not run", func(x *tree) { x.down = true }, Failure, "connection refused", "systemctl start containerd"},
 		{"containerd", "it hangs", func(x *tree) { x.silent = true }, Failure, "does not answer: deadline", "kill -USR1 100"},
 		{"containerd-version", "an old one", func(x *tree) { x.version = "1.5.18" }, Failure, "1.5.18", "install containerd"},
@@ -101,6 +106,8 @@ func breakages() []breakage {
 		{"apparmor", "without its parser", remove("sbin/apparmor_parser"), Warning, "no /sbin/apparmor_parser", "apt-get install apparmor"},
 		{"apparmor", "without securityfs", remove("sys/kernel/security"), Warning, "securityfs", "mount -t securityfs"},
 		{"apparmor", "containerd does not use it", replace(configFile, "enable_selinux = true", "enable_selinux = true\ndisable_apparmor = true"), Warning, "disable_apparmor", "disable_apparmor = false"},
+		{"apparmor", "the configuration cannot be read", write(configFile, "version = ["), NotApplicable, "cannot be read", ""},
+		{"selinux", "the configuration cannot be read", write(configFile, "version = ["), NotApplicable, "cannot be read", ""},
 		{"selinux", "containerd does not label", replace(configFile, "enable_selinux = true", ""), Warning, "label of containerd", "enable_selinux = true"},
 		{"inotify", "all instances are used", func(x *tree) { x.inotify(128) }, Failure, "root has 128", "max_user_instances=8192"},
 		{"inotify", "nearly all instances are used", func(x *tree) { x.inotify(110) }, Warning, "of which root has 110", "max_user_instances=8192"},
@@ -117,6 +124,7 @@ func breakages() []breakage {
 				x.link("/dev/null", fmt.Sprintf("proc/100/fd/%d", i))
 			}
 		}, Failure, "9 files open, and may have 10", "LimitNOFILE"},
+		{"descriptors", "the machine has all that there can be", write("proc/sys/fs/file-nr", "1200\t0\t9223372036854775807"), OK, "", ""},
 		{"descriptors", "the machine has nearly all", write("proc/sys/fs/file-nr", "900\t0\t1000"), Warning, "fs.file-max=1000", "fs.file-max=4000"},
 		{"memory-overcommit", "nothing is left", func(x *tree) {
 			x.write("proc/sys/vm/overcommit_memory", "2")

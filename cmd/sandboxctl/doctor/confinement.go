@@ -23,6 +23,9 @@ func (e *Examination) apparmor(context.Context) []Finding {
 	if _, err := os.Stat(e.Root.Path("sbin/apparmor_parser")); err != nil {
 		return []Finding{warn("AppArmor is enabled, and there is no /sbin/apparmor_parser: containers run without a profile")}
 	}
+	if e.configErr != nil {
+		return []Finding{none("enabled, but containerd's configuration cannot be read: %v", e.configErr)}
+	}
 	if e.criSetting("disable_apparmor") {
 		return []Finding{warn("AppArmor is enabled, and disable_apparmor = true in %s: pods run without a profile",
 			e.config.file).fix("set disable_apparmor = false in %s; systemctl restart containerd", e.config.file)}
@@ -35,6 +38,8 @@ func (e *Examination) selinux(context.Context) []Finding {
 	switch {
 	case err != nil:
 		return []Finding{none("SELinux is not enabled")}
+	case e.configErr != nil:
+		return []Finding{none("enforce=%s, but containerd's configuration cannot be read: %v", enforce, e.configErr)}
 	case e.config.disabled("cri"):
 		return []Finding{none("CRI is disabled: who makes containers names their labels")}
 	case e.criSetting("enable_selinux"):

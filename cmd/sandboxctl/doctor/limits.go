@@ -130,7 +130,7 @@ func (e *Examination) descriptors(context.Context) []Finding {
 	text, err := machine.ReadText(e.Root.Path("proc/sys/fs/file-nr"))
 	if f := strings.Fields(text); err == nil && len(f) == 3 {
 		used, _ := strconv.Atoi(f[0]) // the kernel's own numbers
-		// The limit may be more than an int holds on other architectures; it is huge then.
+		// systemd raises the limit to the largest one, which is more than an int holds on other architectures.
 		if limit, err := strconv.Atoi(f[2]); err == nil && full(used, limit) {
 			findings = append(findings, warn("fs.file-max=%d, of which %d are open", limit, used).
 				fix("sysctl -w fs.file-max=%d", 4*limit))
@@ -256,4 +256,4 @@ func (e *Examination) mountPoint(path string) string {
 func percent(part, whole int) string { return fmt.Sprintf("%d%%", part*100/max(whole, 1)) }
 
 // full reports whether so much is used that it may soon be all.
-func full(used, limit int) bool { return limit >= 0 && used*5 >= limit*4 }
+func full(used, limit int) bool { return limit >= 0 && used >= limit-limit/5 } // 4*limit may not be an int
