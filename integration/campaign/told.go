@@ -119,7 +119,7 @@ func (o *order) waited(namespace, id, exec string, pid int, status uint32) {
 	key := namespace + "/" + id
 	t := o.containers[key]
 	p := ended{key, exec, pid}
-	if !o.exits.begun[p] || t != nil && (t.excused || t.gap) {
+	if _, told := o.exits.told[p]; !told && !o.exits.begun[p] || t != nil && (t.excused || t.gap) {
 		return
 	}
 	o.blame(key, o.exits.wait(p, exited{at, status}))

@@ -127,7 +127,7 @@ func (w *OOMWatch) report(n uint64, err error) {
 		log.L.WithField("cgroup", w.cgroup).WithField("kills", n-w.last).Info("out of memory: processes killed")
 		w.notify()
 	}
-	w.last = n
+	w.last = max(w.last, n)
 }
 
 // Kills returns the number of kills that were seen since WatchOOM.
@@ -188,7 +188,7 @@ func (c *Cgroup) OOMKillsV1() (total uint64, err error) {
 type memoryEvents struct {
 	*os.File
 	above  *os.File // the same of the cgroup above, which counts these kills as well; nil if there is none
-	others uint64   // the kills that only above counted, when kills was last called
+	others uint64   // the kills that only above counted, as seen by kills; they never become fewer
 }
 
 func openMemoryEvents(dir string) (oomSource, error) {
@@ -218,10 +218,12 @@ func (e *memoryEvents) kills() (uint64, error) {
 			return n, nil //nolint:nilerr // all that is lost is the count after the end of the cgroup
 		}
 		switch again, err := numberIn(e.File, "oom_kill"); {
-		case err != nil:
-			return 0, err
-		case again == n: // so all has none that n has not
-			e.others = all - n // wraps, and back in killsAtMost, if above does not count these (memory_localevents)
+		case err != nil: // it is gone, and n is the last count
+			return n, nil
+		case again == n: // so all has none that n has not; but the kernel counts here before it counts above
+			if others := all - n; all > n && others > e.others {
+				e.others = others
+			}
 			return n, nil
 		}
 	}
@@ -232,7 +234,7 @@ func (e *memoryEvents) killsAtMost() (uint64, error) {
 		return 0, unix.ENODEV
 	}
 	all, err := numberIn(e.above, "oom_kill")
-	return all - e.others, err
+	return all - min(all, e.others), err
 }
 
 func (e *memoryEvents) whyNoAwait() string { return whyNotPolled(e.File) }

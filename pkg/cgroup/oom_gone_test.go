@@ -102,9 +102,13 @@ func TestMemoryEvents_KillsAtMost(t *testing.T) {
 	kills(dir, "3")
 	want(s.kills, 3)
 	want(s.killsAtMost, 3)
+	kills(top, "8") // as if a kill were counted here, and not above yet
+	want(s.kills, 3)
+	kills(top, "9")
+	want(s.killsAtMost, 3)
 	kills(top, "1") // as if above counted its own kills only
 	want(s.kills, 3)
-	want(s.killsAtMost, 3)
+	want(s.killsAtMost, 0)
 	if flags, err := unix.FcntlInt(s.(*memoryEvents).above.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
 		t.Errorf("descriptor flags of the file above = %#x, %v, want FD_CLOEXEC", flags, err)
 	}

@@ -38,6 +38,7 @@ type oomControl struct {
 	total uint64
 
 	silent  bool          // there are no signals: PREEMPT_RT (mm/memcontrol-v1.c, memcg_write_event_control)
+	unheard bool          // nobody awaits the signals
 	signals atomic.Uint64 // since the count was last read
 	oom     time.Time     // when the count was last read after a signal
 	rose    time.Time     // when it was last seen to have risen
@@ -59,11 +60,15 @@ func openOOMControl(dir string) (oomSource, error) {
 		c.close()
 		return nil, err
 	}
+	c.unheard = whyNotPolled(c.event) != ""
 	return c, nil
 }
 
 func (c *oomControl) kills() (uint64, error) {
 	before, now := c.total, make(map[uint64]uint64)
+	if c.unheard {
+		c.takeSignals()
+	}
 	signals := c.signals.Swap(0) // of the removal as well, if the cgroup is not there
 	err := walk(c.dir, func(n node) error {
 		s, err := n.stat()
@@ -110,7 +115,7 @@ func (c *oomControl) kills() (uint64, error) {
 // killsAtMost goes by the signals, since on v1 a cgroup does not count what is below it. One of them is of the removal,
 // and comes within a moment of it. While a process dies, others may be out of memory for the same kill.
 func (c *oomControl) killsAtMost() (uint64, error) {
-	if time.Since(c.rose) < killTime {
+	if c.silent || time.Since(c.rose) < killTime {
 		return c.total, nil
 	}
 	if time.Since(c.oom) < killTime {

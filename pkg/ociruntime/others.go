@@ -5,12 +5,14 @@ package ociruntime
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/containerd/errdefs"
 	json "github.com/go-json-experiment/json/v1"
@@ -18,14 +20,25 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/unixfile"
 )
+
+// lookTimeout is far more than it takes to list the processes of any container but a hostile one.
+const lookTimeout = time.Second
 
 // refuseOthers returns an error if the init of another container is in cg, the cgroup of the container with the state
 // directory dir, or below it. What is left of a container is killed with its cgroup, and another one can be there:
 // `docker run --cgroup-parent` puts it below a container, and one with the same cgroupsPath may begin after this one
 // has ended. Containers are those that have a state directory beside this one, of whatever namespace of containerd.
+//
+// If the cgroup cannot be looked through within lookTimeout, there is no error: only a hostile container, which makes
+// cgroups as fast as they are looked at, takes that long, and it must not live on.
 func refuseOthers(dir string, cg *cgroup.Cgroup) error {
-	pids, err := cg.Procs()
+	var pids []int
+	err := unixfile.Within(lookTimeout, func() (err error) { pids, err = cg.Procs(); return err })
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
 	if err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}

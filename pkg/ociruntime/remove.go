@@ -86,14 +86,14 @@ func bundleOfAnother(labels []string, bundle string) (string, error) {
 			continue
 		}
 		there, err := os.Stat(named)
-		if errors.Is(err, os.ErrNotExist) {
+		if isAbsent(err) {
 			continue
 		}
 		if err != nil {
 			return "", err
 		}
 		own, err := os.Stat(bundle)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err != nil && !isAbsent(err) {
 			return "", err
 		}
 		if err != nil || !os.SameFile(there, own) {
@@ -102,6 +102,8 @@ func bundleOfAnother(labels []string, bundle string) (string, error) {
 	}
 	return "", nil
 }
+
+func isAbsent(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) }
 
 // awaitDeath waits until init, which is not a child of this process, is dead.
 func awaitDeath(ctx context.Context, lc *libcontainer.Container) error {
@@ -156,8 +158,8 @@ func removeWithoutState(ctx context.Context, c process.Config, reason error) err
 	case errors.As(reason, &errno): // such as a lack of descriptors: it says nothing about the container
 		return fmt.Errorf("container %q: read its state: %w", c.ID, reason)
 	case c.Spec == nil:
-		return fmt.Errorf("container %q: its bundle is gone and its state cannot be read, so what it made is unknown: %w",
-			c.ID, reason)
+		return fmt.Errorf("container %q: its bundle has no config.json of use, and its state cannot be read, so what it made is "+
+			"unknown; when no process of it runs, remove %s: %w", c.ID, stateDir(c.Root, c.ID), reason)
 	default:
 		log.L.WithError(reason).WithField("container", c.ID).Warn("read container state; removing what it would have named")
 	}

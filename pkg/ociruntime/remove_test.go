@@ -190,7 +190,7 @@ func TestRemove_WithABrokenStateAndWithoutABundle(t *testing.T) {
 	killedShim(t, life{Config: c, Stage: "running"}, "")
 	pids, state := members(t, c), filepath.Join(c.Root, c.ID, "state.json")
 	must(t, os.WriteFile(state, []byte("{half"), 0o600))
-	wantText(t, Remove(bounded(t), withoutSpec(c)), c.ID, "its bundle is gone")
+	wantText(t, Remove(bounded(t), withoutSpec(c)), c.ID, "no config.json of use", stateDir(c.Root, c.ID))
 	must(t, errors.Join(os.Remove(state), os.Mkdir(state, 0o700))) // to read which fails with an errno
 	if err := Remove(bounded(t), c); !errors.Is(err, unix.EISDIR) {
 		t.Errorf("Remove = %v, want %v", err, unix.EISDIR)

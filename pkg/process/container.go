@@ -53,6 +53,7 @@ type Container struct {
 	initDied  context.CancelFunc
 
 	execsStarted atomic.Uint64
+	checkpointed atomic.Bool // a Checkpoint that ends all processes is under way, or was made
 	limitsMemory atomic.Bool // linux.resources limits memory
 
 	mu sync.Mutex

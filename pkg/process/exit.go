@@ -55,7 +55,8 @@ func (p *Process) await() {
 // checkOOM reports an OOM kill that was not reported yet. A shell tells that SIGKILL has ended its last command by the
 // same status with which it ends itself.
 func (p *Process) checkOOM(exit Exit) {
-	if exit.Status == 128+int(syscall.SIGKILL) && p.execID == "" && !p.killed.Load() {
+	known := p.killed.Load() || p.container.checkpointed.Load() // who sent SIGKILL
+	if exit.Status == 128+int(syscall.SIGKILL) && p.execID == "" && !known {
 		p.container.oom.CheckKilled()
 		return
 	}
@@ -80,6 +81,11 @@ func (c *Container) killRemaining() {
 	defer cancel()
 	if err := c.runtime.KillRemaining(ctx); err != nil {
 		logger(c.ID()).WithError(err).Error("kill what init left behind")
+		for _, p := range c.processes() {
+			if p != c.init {
+				_ = p.Kill(syscall.SIGKILL) // it may be dead, or have never begun
+			}
+		}
 	}
 }
 

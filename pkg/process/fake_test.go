@@ -29,6 +29,7 @@ import (
 // when the test says so, and a gate holds a call up until it is opened.
 type fake struct {
 	ownsPIDs bool
+	kept     error // of KillRemaining, which then kills nothing
 	group    *cgroup.Cgroup
 	gates    map[string]chan struct{}
 	failing  map[string]error
@@ -118,8 +119,8 @@ func (f *fake) Destroy() error                                   { return f.pass
 func (f *fake) Discard() error                                   { return f.pass("destroy") }
 
 func (f *fake) KillRemaining(ctx context.Context) error {
-	if f.ownsPIDs {
-		return nil
+	if f.ownsPIDs || f.kept != nil {
+		return f.kept
 	}
 	return f.group.Kill(ctx, syscall.SIGKILL)
 }

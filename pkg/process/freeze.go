@@ -158,7 +158,9 @@ func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
 		return err
 	}
 	defer unlock() // after which a TaskExit caused by r.Exit is published
+	c.checkpointed.Store(r.Exit)
 	err = c.runtime.Checkpoint(r)
+	c.checkpointed.Store(r.Exit && err == nil)
 	if err == nil {
 		c.events.Put(event.TaskCheckpointed{ContainerID: c.ID(), Checkpoint: r.Path})
 	} else {
