@@ -158,8 +158,8 @@ func removeWithoutState(ctx context.Context, c process.Config, reason error) err
 	case errors.As(reason, &errno): // such as a lack of descriptors: it says nothing about the container
 		return fmt.Errorf("container %q: read its state: %w", c.ID, reason)
 	case c.Spec == nil:
-		return fmt.Errorf("container %q: its bundle has no config.json of use, and its state cannot be read, so what it made is "+
-			"unknown; when no process of it runs, remove %s: %w", c.ID, stateDir(c.Root, c.ID), reason)
+		return fmt.Errorf("container %q: its bundle has no config.json of use, and its state cannot be read, "+
+			"so what it made is unknown; when no process of it runs, remove %s: %w", c.ID, stateDir(c.Root, c.ID), reason)
 	default:
 		log.L.WithError(reason).WithField("container", c.ID).Warn("read container state; removing what it would have named")
 	}
