@@ -212,8 +212,14 @@ func TestRemove_InitElsewhere(t *testing.T) {
 			killedShim(t, life{Config: c, Stage: "running"}, "")
 			pids := members(t, c)
 			for _, dir := range cgroupDirs(t, c) {
+				elsewhere := filepath.Dir(dir)
+				if _, err := os.Stat(filepath.Join(dir, "cgroup.controllers")); err == nil { // v2: not where others are below
+					elsewhere = dir + "-elsewhere"
+					must(t, os.Mkdir(elsewhere, 0o755))
+					defer func() { must(t, cgroup.New(map[string]string{"": elsewhere}).Remove(bounded(t))) }()
+				}
 				for _, pid := range pids {
-					must(t, cgroup.Write(filepath.Join(filepath.Dir(dir), "cgroup.procs"), strconv.Itoa(pid)))
+					must(t, cgroup.Write(filepath.Join(elsewhere, "cgroup.procs"), strconv.Itoa(pid)))
 				}
 			}
 			if left := members(t, c); len(pids) == 0 || len(left) != 0 {
