@@ -173,3 +173,21 @@ func TestOOMWatch_WithoutSignalsSaysSoAndStillCounts(t *testing.T) {
 		t.Errorf("%v, and %d lines about the kernel, want 1:\n%s", err, n, out)
 	}
 }
+
+// Otherwise one from long ago would be taken for one of the kill.
+func TestOOMControl_ReadsTheSignalsThatNobodyAwaits(t *testing.T) {
+	c := makeV1(t)
+	source, err := openOOMControl(c.Path("memory"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.close()
+	control := source.(*oomControl)
+	control.unheard = true
+	if _, err := control.event.Write([]byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil { // in either order of bytes it is some
+		t.Fatal(err)
+	}
+	if _, err := control.kills(); err != nil || control.oom.IsZero() || control.signals.Load() != 0 {
+		t.Errorf("%v, out of memory at %v, %d signals left; want the signal read", err, control.oom, control.signals.Load())
+	}
+}

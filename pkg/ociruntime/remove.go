@@ -27,8 +27,8 @@ import (
 )
 
 // Remove stops a container whose shim is dead, as c.Stop says, and removes it. It reads all that it needs from the
-// state directory. c.Spec is needed only if the shim died during Create, before there was a state: it then names the
-// cgroup. Remove may be called again, and for a container that never existed.
+// state directory. c.Spec is needed only if the shim died during Create, before there was a state, or if that cannot be
+// decoded: it then names the cgroup. Remove may be called again, and for a container that never existed.
 func Remove(ctx context.Context, c process.Config) error {
 	if c.ID == "" { // its state directory would be that of all containers
 		return fmt.Errorf("remove container %q: id must not be empty: %w", c.ID, errdefs.ErrInvalidArgument)
@@ -44,7 +44,7 @@ func Remove(ctx context.Context, c process.Config) error {
 	}
 	other, err := bundleOfAnother(lc.Config().Labels, c.Bundle)
 	if err != nil {
-		return fmt.Errorf("container %q: whose state it is: %w", c.ID, err)
+		return fmt.Errorf("container %q: find out whose its state is: %w", c.ID, err)
 	}
 	if other != "" {
 		log.L.WithField("container", c.ID).WithField("bundle", other).Warn("the state is of another bundle; left to it")
