@@ -13,7 +13,8 @@ import (
 	"github.com/containerd/containerd/v2/core/sandbox"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // Rows of a container's life: the whole and its parts.
@@ -120,11 +121,11 @@ func (b *bench) pods(ctx context.Context) (err error) {
 		}
 		defer func() { err = errors.Join(err, s.host.client.SandboxStore().Delete(context.WithoutCancel(ctx), id)) }()
 		var first *container
-		if first, err = s.run(ctx, id, sleeping(inPod(id, "sandbox"))); err != nil {
+		if first, err = s.run(ctx, id, sleeping(harness.InPod(id, harness.PodFirst))); err != nil {
 			return fmt.Errorf("%s: %w\n%s", s.name, err, s.host.logTail())
 		}
 		defer func() { err = errors.Join(err, first.remove(ctx)) }()
-		pods[i] = pod{id: id, member: append(sharing(first.task.Pid()), inPod(id, "container"))}
+		pods[i] = pod{id: id, member: append(harness.Sharing(int(first.task.Pid())), harness.InPod(id, harness.PodOther))}
 	}
 	return b.turns(ctx, secondsPerRound*b.settings.Rounds, func(ctx context.Context, column int, s *subject) error {
 		begin := time.Now()
@@ -139,26 +140,5 @@ func (b *bench) pods(ctx context.Context) (err error) {
 		}
 		b.add(rowAlso, column, milliseconds(time.Since(begin)))
 		return nil
-	})
-}
-
-// sharing has the namespaces of process pid that the containers of a pod share when the kubelet asks for nothing else
-// (containerd, internal/cri/opts, WithPodNamespaces).
-func sharing(pid uint32) (opts []oci.SpecOpts) {
-	for kind, name := range map[specs.LinuxNamespaceType]string{
-		specs.NetworkNamespace: "net",
-		specs.IPCNamespace:     "ipc", specs.UTSNamespace: "uts",
-	} {
-		opts = append(opts,
-			oci.WithLinuxNamespace(specs.LinuxNamespace{Type: kind, Path: fmt.Sprintf("/proc/%d/ns/%s", pid, name)}))
-	}
-	return opts
-}
-
-// inPod has the annotations that CRI gives to a container.
-func inPod(pod, kind string) oci.SpecOpts {
-	return oci.WithAnnotations(map[string]string{
-		"io.kubernetes.cri.sandbox-id":     pod,
-		"io.kubernetes.cri.container-type": kind,
 	})
 }

@@ -14,15 +14,19 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 )
 
-// batch runs containers from beginning to end, each with a shim of its own, and tells of one that went wrong if there
-// is one.
-func (e *Env) batch(ctx context.Context, count int) string {
+// batch runs containers from beginning to end, and tells of one that went wrong if there is one. Each has a shim of its
+// own, or all are in the pod of the bystanders, whose shim lives on and must not keep anything of them.
+func (e *Env) batch(ctx context.Context, s Step) string {
+	pod, opts := "", []oci.SpecOpts(nil)
+	if s.Shared {
+		pod, opts = e.inPod()
+	}
 	var answers [lanes]string
 	var all sync.WaitGroup
 	for lane := range lanes {
 		all.Go(func() {
-			for i := lane; i < count && answers[lane] == ""; i += lanes {
-				answers[lane] = e.containerOnce(ctx, programOf(i))
+			for i := lane; i < s.Count && answers[lane] == ""; i += lanes {
+				answers[lane] = e.containerOnce(ctx, programOf(i), pod, opts...)
 			}
 		})
 	}
@@ -39,13 +43,19 @@ func programOf(i int) program {
 }
 
 // containerOnce runs a container that is in no place. It returns what went wrong, and removes what is there then.
-func (e *Env) containerOnce(ctx context.Context, program program) string {
+func (e *Env) containerOnce(ctx context.Context, program program, pod string, opts ...oci.SpecOpts) string {
 	id := e.newID(&place{number: maxContainers}, "b")
-	_, err := e.record(e.namespaced(ctx), id, e.plainRuntime(), oci.WithProcessArgs(program.argv(false)...))
+	opts = append([]oci.SpecOpts{oci.WithProcessArgs(program.argv(false)...)}, opts...)
+	_, err := e.record(e.namespaced(ctx), id, pod, e.plainRuntime(), opts...)
 	if err != nil {
 		return "error: record: " + err.Error()
 	}
-	e.count(func(t *Totals) { t.Containers++ })
+	e.count(func(t *Totals) {
+		t.Containers++
+		if pod != "" {
+			t.Pods++
+		}
+	})
 	wrong := e.runOnce(ctx, id, program)
 	if wrong != "" {
 		wrong = fmt.Sprintf("%s: %s; then its removal: %s", id, wrong, e.clear(ctx, &place{id: id}))

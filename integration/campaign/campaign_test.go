@@ -77,7 +77,7 @@ func TestCheck_FindsWhatIsLeftBehind(t *testing.T) {
 	fifo := filepath.Join(e.daemon.Fifos, "left")
 	wantFound(t, e, Leak, "file "+fifo, func() { must(t, unix.Mkfifo(fifo, 0o600)) }, func() { must(t, os.Remove(fifo)) })
 	wantFound(t, e, Leak, "left", func() {
-		_, err := e.record(e.namespaced(t.Context()), "left", e.plainRuntime())
+		_, err := e.record(e.namespaced(t.Context()), "left", "", e.plainRuntime())
 		must(t, err)
 	}, func() { must(t, e.forgetRecord(e.namespaced(t.Context()), "left")) })
 	lostProcess(t, e)

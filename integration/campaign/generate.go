@@ -68,7 +68,7 @@ func (g *generator) next() []Step {
 
 // batch is a batch of containers, in which containerd may be stopped for a while.
 func (g *generator) batch() Step {
-	s := Step{Op: Batch, Exec: noExec, Count: 1 + g.rand.IntN(max(g.mix.Length, 1))}
+	s := Step{Op: Batch, Exec: noExec, Count: 1 + g.rand.IntN(max(g.mix.Length, 1)), Shared: g.one(g.mix.Shared)}
 	if g.one(20 * g.mix.Stop) {
 		s.Fault = &Fault{Kind: StopContainerd, After: g.moment(), For: g.moment()}
 	}

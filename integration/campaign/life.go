@@ -83,7 +83,7 @@ func (e *Env) create(ctx context.Context, p *place, s Step) string {
 
 // prepare has containerd know the container of a step, and makes its streams.
 func (e *Env) prepare(ctx context.Context, p *place, s Step) error {
-	process, err := e.record(e.namespaced(ctx), p.id, e.runtimeOptions(p, s), p.options(s, e.follows(s))...)
+	process, err := e.record(e.namespaced(ctx), p.id, "", e.runtimeOptions(p, s), p.options(s, e.follows(s))...)
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 type Mix struct {
 	Burst    int // steps on a container that runs that are bursts of execs
 	Batch    int // steps that are batches of containers from beginning to end
+	Shared   int // of a thousand batches: all containers are in the pod of the bystanders
 	Length   int // execs of a burst and containers of a batch, at most
 	Together int // steps that have a companion
 	Illegal  int // steps that may be anything in any state
@@ -31,8 +32,8 @@ type Mix struct {
 // DefaultMix has about ten execs for each container, and one shim in fifty killed.
 func DefaultMix() Mix {
 	return Mix{
-		Burst: 200, Batch: 2, Length: 20, Together: 60, Illegal: 60, Process: 20, Stop: 10, Shim: 8, Daemon: 2, Pod: 3,
-		Weather: 15, Hostile: 60, Storm: 3, Source: 10, Replace: 2,
+		Burst: 200, Batch: 2, Shared: 500, Length: 20, Together: 60, Illegal: 60, Process: 20, Stop: 10, Shim: 8, Daemon: 2,
+		Pod: 3, Weather: 15, Hostile: 60, Storm: 3, Source: 10, Replace: 2,
 	}
 }
 
@@ -47,6 +48,7 @@ func (m *Mix) fields() []struct {
 	}{
 		{"burst", &m.Burst},
 		{"batch", &m.Batch},
+		{"shared", &m.Shared},
 		{"length", &m.Length},
 		{"together", &m.Together},
 		{"illegal", &m.Illegal},

@@ -83,7 +83,7 @@ func (e *Env) operate(ctx context.Context, s Step) string {
 	case Burst:
 		return e.burst(ctx, p, s.Count)
 	case Batch:
-		return e.batch(ctx, s.Count)
+		return e.batch(ctx, s)
 	case Remove:
 		return e.clear(ctx, p)
 	case Pod:

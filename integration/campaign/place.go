@@ -120,9 +120,10 @@ func (p *place) options(s Step, follows string) []oci.SpecOpts {
 	return append(opts, oci.WithAnnotations(annotations))
 }
 
-// record has containerd know a container, of which there is no task yet. It returns the container's process.
+// record has containerd know a container, of which there is no task yet; pod is "" for one in none. It returns the
+// container's process.
 func (e *Env) record(
-	ctx context.Context, id string, runtime client.NewContainerOpts, opts ...oci.SpecOpts,
+	ctx context.Context, id, pod string, runtime client.NewContainerOpts, opts ...oci.SpecOpts,
 ) (*specs.Process, error) {
 	var process specs.Process
 	keep := func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
@@ -130,7 +131,7 @@ func (e *Env) record(
 		return nil
 	}
 	opts = append(append([]oci.SpecOpts{oci.WithEnv([]string{"PATH=/bin"})}, e.cgroupOf(id)...), opts...)
-	_, err := e.client.NewContainer(ctx, id, runtime, client.WithNewSpec(append(opts, keep)...))
+	_, err := e.client.NewContainer(ctx, id, runtime, client.WithSandbox(pod), client.WithNewSpec(append(opts, keep)...))
 	return &process, err
 }
 

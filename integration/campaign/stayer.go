@@ -9,7 +9,10 @@ import (
 	"syscall"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/v2/core/sandbox"
 	"github.com/containerd/containerd/v2/pkg/oci"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // stayer is a bystander: a container that lives as long as the worker, and that no step concerns.
@@ -18,13 +21,27 @@ type stayer struct {
 	shim int // pid
 }
 
-// startStayers starts the bystanders: one with a shim of its own, and two that share one.
+// firstInPod is the first container of the bystanders' pod, and the id of that.
+const firstInPod = "bystander1"
+
+// startStayers starts the bystanders: one with a shim of its own, and two in a pod.
 func (e *Env) startStayers(ctx context.Context) error {
-	for i, opts := range [][]oci.SpecOpts{nil, inGroup("bystanders"), inGroup("bystanders")} {
+	// As for a pod with a pause container: the id says which shim the others join.
+	if _, err := e.client.SandboxStore().Create(e.namespaced(ctx), sandbox.Sandbox{ID: firstInPod}); err != nil {
+		return fmt.Errorf("record pod %s: %w", firstInPod, err)
+	}
+	for i := range 3 {
 		s := &stayer{place: place{id: fmt.Sprintf("bystander%d", i)}}
+		pod, opts := "", []oci.SpecOpts(nil)
+		switch i {
+		case 1:
+			opts = []oci.SpecOpts{harness.InPod(s.id, harness.PodFirst)}
+		case 2:
+			pod, opts = e.inPod()
+		}
 		opts = append(opts, oci.WithProcessArgs(forever.argv(false)...))
 		var err error
-		if s.process, err = e.record(e.namespaced(ctx), s.id, e.plainRuntime(), opts...); err != nil {
+		if s.process, err = e.record(e.namespaced(ctx), s.id, pod, e.plainRuntime(), opts...); err != nil {
 			return err
 		}
 		r, err := e.client.TaskService().Create(e.namespaced(ctx),
@@ -37,7 +54,7 @@ func (e *Env) startStayers(ctx context.Context) error {
 		}
 		s.pid = int(r.GetPid())
 		for _, shim := range e.allShims() {
-			if id := shimID(shim); id == s.id || i == 2 && id == e.stayers[1].id {
+			if id := shimID(shim); id == s.id || i == 2 && id == firstInPod {
 				s.shim = shim.Pid
 			}
 		}
@@ -49,8 +66,10 @@ func (e *Env) startStayers(ctx context.Context) error {
 	return nil
 }
 
-func inGroup(name string) []oci.SpecOpts {
-	return []oci.SpecOpts{oci.WithAnnotations(map[string]string{group: name})}
+// inPod is the pod of the bystanders, which batches may be in too, and what a container in it has.
+func (e *Env) inPod() (pod string, opts []oci.SpecOpts) {
+	first := e.stayers[1]
+	return first.id, append(harness.Sharing(first.pid), harness.InPod(first.id, harness.PodOther))
 }
 
 // stays reports whether a container of the events is a bystander.

@@ -34,7 +34,7 @@ const (
 	hostKill Op = "kill-from-outside" // of a process, by a signal past containerd
 
 	Burst   Op = "burst"   // execs from beginning to end
-	Batch   Op = "batch"   // containers from beginning to end, each with a shim of its own
+	Batch   Op = "batch"   // containers from beginning to end
 	Remove  Op = "remove"  // kill, wait and delete, whatever is there
 	Pod     Op = "pod"     // a pod through CRI from beginning to end
 	Restart Op = "restart" // containerd ends as its service manager ends it, and starts again
@@ -70,6 +70,7 @@ type Step struct {
 	Caged     bool    `json:"caged,omitempty"`     // create: the shim is in a cgroup of its own, if this starts it
 	Follows   bool    `json:"follows,omitempty"`   // create: it has the CPUs of the source
 	Count     int     `json:"count,omitempty"`     // burst, storm and pod: execs; batch: containers
+	Shared    bool    `json:"shared,omitempty"`    // batch: all in the pod of bystanders
 	CPUs      int     `json:"cpus,omitempty"`      // source: a bit for each
 	Gone      bool    `json:"gone,omitempty"`      // storm: containerd is killed, not stopped
 	Members   int     `json:"members,omitempty"`   // pod: containers
@@ -127,6 +128,7 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, " has the CPUs %04b", s.CPUs)
 	case Batch:
 		fmt.Fprintf(&b, " of %d containers", s.Count)
+		flag(&b, s.Shared, "in the pod of bystanders")
 	case Pod:
 		fmt.Fprintf(&b, " of %d containers, %d execs in each", s.Members, s.Count)
 		flag(&b, s.NoPause, "no pause container")

@@ -106,7 +106,7 @@ const idleEvery = 20
 // sample notes what the shims of the bystanders and the machine hold after a round.
 func (e *Env) sample(ctx context.Context, u usage, round int) error {
 	x := float64(round)
-	for i, s := range e.stayers[:2] { // the third has the shim of the second
+	for _, s := range e.stayers[:2] { // the third has the shim of the second
 		of := "shim of " + s.id
 		held, err := harness.ReadUsage(s.shim)
 		if err != nil {
@@ -127,7 +127,7 @@ func (e *Env) sample(ctx context.Context, u usage, round int) error {
 			u.add(of, goroutines, x, float64(told.Shim.Goroutines))
 			u.add(of, waiting, x, float64(told.Shim.Events.Waiting))
 		}
-		if round%idleEvery == idleEvery-1 && i == 0 {
+		if round%idleEvery == idleEvery-1 {
 			n, err := idleSwitches(s.shim)
 			if err != nil {
 				return err
