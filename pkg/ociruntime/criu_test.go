@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/ociruntime/criu"
 	"sandbox.internal/shim/pkg/stdio"
@@ -84,6 +86,44 @@ func TestRestore_IsUndoneWhenItsContextEndedMeanwhile(t *testing.T) {
 		must(t, r.Destroy())
 		must(t, streams.Close())
 		wantNothingLeft(t, c)
+	}
+}
+
+// libcontainer mounts the root file system, with the volumes in it, in the state directory while criu restores. A shim that
+// is killed meanwhile leaves it there, and who removes the directory must not remove the files.
+func TestRemove_AfterTheShimDiedInARestoreLeavesTheFiles(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		halfMade bool // the shim died before the state was written
+	}{
+		{name: "with a state"},
+		{name: "without a state", halfMade: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			restored, let := restoringCriu(t)
+			c := image(t)
+			kept := filepath.Join(c.Rootfs, "tmp", "kept")
+			must(t, os.WriteFile(kept, nil, 0o600))
+			killedShim(t, life{Config: c, Stage: "restored"}, restored)
+			let()
+			state := filepath.Join(c.Root, c.ID)
+			if _, err := os.Stat(filepath.Join(state, "criu-root", "tmp", "kept")); err != nil {
+				t.Fatalf("nothing is mounted in the state directory, so the test proves nothing: %v", err)
+			}
+			if tc.halfMade {
+				lc, err := libcontainer.Load(c.Root, c.ID)
+				must(t, err)
+				init, err := lc.State()
+				must(t, err)
+				must(t, unix.Kill(init.InitProcessPid, unix.SIGKILL)) // in a cgroup where Remove does not look
+				must(t, os.Remove(filepath.Join(state, "state.json")))
+			}
+			must(t, Remove(bounded(t), c))
+			if _, err := os.Stat(kept); err != nil {
+				t.Errorf("a file of the root file system is gone: %v", err)
+			}
+			wantNothingLeft(t, c)
+		})
 	}
 }
 

@@ -18,7 +18,9 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/fail"
+	"sandbox.internal/shim/pkg/ociruntime/criu"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // KillRemaining implements process.RuntimeContainer.
@@ -42,7 +44,7 @@ func (c *container) Destroy() error {
 		return err
 	}
 	defer c.runtime.reaper.Suspend()() // libcontainer waits for the poststop hooks, which are children of the shim
-	if err := destroy(context.Background(), c.lc); err != nil {
+	if err := destroy(context.Background(), c.lc, stateDir(c.config.Root, c.config.ID)); err != nil {
 		return err
 	}
 	c.closeFiles()
@@ -63,24 +65,27 @@ func (c *container) closeFiles() {
 	}
 }
 
-// destroy removes the cgroup and the state directory, if they are there, and then runs the poststop hooks. It waits for
-// the cgroup for destroyTimeout, or until ctx ends.
-func destroy(ctx context.Context, lc *libcontainer.Container) error {
+// destroy removes the cgroup and the state directory dir, if they are there, and then runs the poststop hooks. It
+// waits for the cgroup for destroyTimeout, or until ctx ends.
+func destroy(ctx context.Context, lc *libcontainer.Container, dir string) error {
 	if lc.Config().Cgroups.Systemd {
 		defer systemd.Connected()()
 	}
 	if err := fail.After("destroy.cgroup", removeCgroup(ctx, lc)); err != nil {
 		return err
 	}
-	return fail.After("destroy.state-directory", removeState(lc, lc.Destroy))
+	return fail.After("destroy.state-directory", removeState(lc, dir, lc.Destroy))
 }
 
-// removeState calls remove, which removes the state directory, and then runs the poststop hooks.
+// removeState calls remove, which removes dir, the state directory, and then runs the poststop hooks.
 //
 // If libcontainer ran the hooks, it would stop at the first that fails and report that the container was not removed;
 // each further try would fail in the same way. The specification wants the error logged and the other hooks run
 // (runtime.md, Lifecycle).
-func removeState(lc *libcontainer.Container, remove func() error) error {
+func removeState(lc *libcontainer.Container, dir string, remove func() error) error {
+	if err := criu.DetachRoot(dir); err != nil {
+		return err
+	}
 	state, stateErr := lc.OCIState()
 	config := lc.Config()
 	hooks := config.Hooks[configs.Poststop]
@@ -103,6 +108,14 @@ func removeState(lc *libcontainer.Container, remove func() error) error {
 		}
 	}
 	return nil
+}
+
+// removeStateDir removes the state directory of a container.
+func removeStateDir(dir string) error {
+	if err := criu.DetachRoot(dir); err != nil {
+		return err
+	}
+	return unixfile.RemoveAll(dir)
 }
 
 const (

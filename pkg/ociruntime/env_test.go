@@ -49,15 +49,16 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "pkg/ociruntime: the tests run containers and need root")
 		return 1
 	}
-	if file := os.Getenv(shimEnv); file != "" {
-		return shim(file)
-	}
+	// A criu first: that of a shim has the environment of both.
 	if dir := os.Getenv(criuEnv); dir != "" {
 		if err := serveCriu(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return 0
+	}
+	if file := os.Getenv(shimEnv); file != "" {
+		return shim(file)
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "prctl(PR_SET_CHILD_SUBREAPER):", err)

@@ -23,7 +23,6 @@ import (
 	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // Remove stops a container whose shim is dead, as c.Stop says, and removes it. It reads all that it needs from the
@@ -74,7 +73,7 @@ func Remove(ctx context.Context, c process.Config) error {
 	if err := awaitDeath(ctx, lc); err != nil {
 		return fmt.Errorf("container %q: %w", c.ID, err)
 	}
-	return destroy(ctx, lc)
+	return destroy(ctx, lc, stateDir(c.Root, c.ID))
 }
 
 // bundleOfAnother returns the bundle that the labels of a state name, if it is there and is another one than bundle.
@@ -187,7 +186,7 @@ func removeHalfMade(ctx context.Context, c process.Config) error {
 			errs = append(errs, m.Destroy())
 		}
 	}
-	errs = append(errs, fail.After("cleanup.half-made", unixfile.RemoveAll(stateDir(c.Root, c.ID))))
+	errs = append(errs, fail.After("cleanup.half-made", removeStateDir(stateDir(c.Root, c.ID))))
 	return errors.Join(errs...)
 }
 

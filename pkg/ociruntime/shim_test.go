@@ -28,7 +28,7 @@ const shimEnv = "ENGINE_TEST_SHIM"
 // life is what such a shim does.
 type life struct {
 	Config process.Config
-	Stage  string // until when: "created", "running" or "paused"
+	Stage  string // until when: "created", "running", "paused" or "restored"
 }
 
 // shim lives until it is killed, and says on stdout when it has come to its stage.
@@ -58,6 +58,10 @@ func live(file string) error {
 	}
 	c, err := New(reaper.New()).Create(ctx, l.Config, streams)
 	if err != nil || l.Stage == "created" {
+		return err
+	}
+	if l.Stage == "restored" {
+		_, err := c.Restore(ctx, streams)
 		return err
 	}
 	if err := c.Start(); err != nil || l.Stage == "running" {

@@ -24,7 +24,6 @@ import (
 	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // creation is a container that is being created: what its undo removes.
@@ -102,10 +101,10 @@ func (made *creation) removeMade() error {
 	if made.lc.Config().IntelRdt != nil && !made.group.Exists() { // vacate leaves it if others are there
 		remove = made.lc.Destroy // only libcontainer knows whether it has made a group of that
 	}
-	return removeState(made.lc, remove)
+	return removeState(made.lc, made.dir, remove)
 }
 
-func (made *creation) removeDir() error { return unixfile.RemoveAll(made.dir) }
+func (made *creation) removeDir() error { return removeStateDir(made.dir) }
 
 // vacate kills what this shim has left in a container's cgroup, such as a hook, and removes the cgroup and unit, which
 // may be nil. If others are there, it leaves both to them: another container with the same cgroupsPath may have been

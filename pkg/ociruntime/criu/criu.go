@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
@@ -100,8 +101,9 @@ func CheckImage(dir string) error {
 }
 
 // WithLog calls f with a directory for criu's log, and adds the cause from the log to an error of f. The directory is
-// dir, or if that is empty, one in bundle that is kept only if there is a cause, and until the next call.
-func WithLog(bundle, dir, log string, f func(dir string) error) error {
+// dir, or if that is empty, one in bundle that is kept only if there is a cause or it cannot be removed, and until the
+// next call. name is that of the log.
+func WithLog(bundle, dir, name string, f func(dir string) error) error {
 	temporary := dir == ""
 	var err error
 	if temporary {
@@ -114,15 +116,34 @@ func WithLog(bundle, dir, log string, f func(dir string) error) error {
 		return fmt.Errorf("directory for the log of criu: %w", err)
 	}
 	if err = f(dir); err != nil {
-		path := filepath.Join(dir, log)
+		path := filepath.Join(dir, name)
 		if first := cause(path); first != "" {
 			return fmt.Errorf("%w: %s (see %s)", err, first, path)
 		}
 	}
 	if temporary {
-		err = errors.Join(err, os.RemoveAll(dir))
+		if e := os.RemoveAll(dir); e != nil { // as the next call does
+			log.L.WithError(e).WithField("directory", dir).Warn("remove the log of criu")
+		}
 	}
 	return err
+}
+
+// DetachRoot detaches what libcontainer has mounted in a container's state directory if a restore did not come to its
+// end: the container's root file system, with the volumes in it (libcontainer, Container.Restore). Who removes that
+// directory would remove the files in these.
+func DetachRoot(stateDir string) error {
+	root := filepath.Join(stateDir, "criu-root")
+	for {
+		err := unix.Unmount(root, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+		switch {
+		case err == nil: // there may be another one below
+		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL): // or nothing is mounted there
+			return nil
+		default:
+			return fmt.Errorf("unmount %q, which a restore has left: %w", root, err)
+		}
+	}
 }
 
 // cause returns the first error in a log of criu, from which the others follow; "" for none.
@@ -135,8 +156,8 @@ func cause(path string) string {
 	return firstError(f)
 }
 
-func firstError(log io.Reader) string {
-	for s := bufio.NewScanner(log); s.Scan(); {
+func firstError(text io.Reader) string {
+	for s := bufio.NewScanner(text); s.Scan(); {
 		if _, cause, ok := strings.Cut(s.Text(), "Error "); ok {
 			return cause
 		}
