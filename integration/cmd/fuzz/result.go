@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,26 @@ type result struct {
 	Corpus     int  // all such inputs that are kept, with the seeds
 	Runs       int  // of the target
 	Found      bool `json:",omitempty"` // an input that failed
+}
+
+// lateEnd is what the engine of Go 1.26 gives as a failure if its time ends while a worker is at work
+// (go.dev/issue/75804). The failure of an input ends with where the input was written.
+const lateEnd = "context deadline exceeded"
+
+// readAll reads the engine's output, and passes on what is not about its progress. late says that what failed, if
+// something did, is the engine's end.
+func (r *result) readAll(output io.Reader, rest io.Writer) (late bool) {
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		line := lines.Text()
+		r.read(line)
+		if !strings.HasPrefix(line, "fuzz: elapsed") && line != "PASS" {
+			fmt.Fprintln(rest, line)
+		}
+		if text := strings.TrimSpace(line); text != "FAIL" {
+			late = text == lateEnd
+		}
+	}
+	return late
 }
 
 // progress is the line that the fuzzing engine prints every three seconds and at the end (internal/fuzz,

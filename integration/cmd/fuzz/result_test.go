@@ -5,6 +5,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -27,6 +28,27 @@ PASS
 	}
 	if want := (result{Executions: 680218, Seconds: 62, New: 16, Corpus: 218}); r != want {
 		t.Errorf("read %+v, want %+v", r, want)
+	}
+}
+
+func TestResult_TellsAFailedInputFromALateEnd(t *testing.T) {
+	const begin = "fuzz: elapsed: 37s, execs: 12 (0/sec), new interesting: 1 (total: 2)\n--- FAIL: FuzzA (37.01s)\n"
+	for _, tc := range []struct {
+		name, output string
+		late         bool
+	}{
+		{"a late end", begin + "    context deadline exceeded\nFAIL\n", true},
+		{"an input", begin + "    --- FAIL: FuzzA (0.00s)\n        a_test.go:1: context deadline exceeded\n    \n" +
+			"    Failing input written to testdata/fuzz/FuzzA/1\n    To re-run:\n    go test -run=FuzzA/1\nFAIL\n", false},
+		{"a worker that hangs", begin + "    fuzzing process hung or terminated unexpectedly: exit status 2\n" +
+			"    Failing input written to testdata/fuzz/FuzzA/1\nFAIL\n", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var r result
+			if late := r.readAll(strings.NewReader(tc.output), io.Discard); late != tc.late || r.Executions != 12 {
+				t.Errorf("late = %t, %d executions, want %t and 12", late, r.Executions, tc.late)
+			}
+		})
 	}
 }
 

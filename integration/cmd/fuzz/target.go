@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -169,13 +168,9 @@ func (s settings) fuzz(ctx context.Context, t target) (result, error) {
 		return result{}, err
 	}
 	r := result{Runs: 1}
-	for lines := bufio.NewScanner(output); lines.Scan(); {
-		if r.read(lines.Text()); !strings.HasPrefix(lines.Text(), "fuzz: elapsed") && lines.Text() != "PASS" {
-			fmt.Println(lines.Text())
-		}
-	}
+	late := r.readAll(output, os.Stdout)
 	err = cmd.Wait()
-	if r.Found = err != nil && ctx.Err() == nil; !r.Found {
+	if r.Found = err != nil && !late && ctx.Err() == nil; !r.Found {
 		err = nil // or interrupted
 	}
 	return r, err
