@@ -8,8 +8,9 @@
 // waiter, and a wait for "any child" would steal its exit status. So the reaper only peeks for a dead child (waitid(2),
 // WNOWAIT) and reaps it by pid once it knows that nobody else will.
 //
-// [Reaper.Run] is the one goroutine. It has no timer and sleeps until a child dies. The lock is never held across a
-// call that blocks.
+// [Reaper.Run] is the one goroutine, and the only one that reaps. It has no timer and sleeps until a child dies. The
+// lock is held for one child at a time, since a container can make orphans without end, and never across a call that
+// blocks.
 package reaper
 
 import (
@@ -30,23 +31,34 @@ type Reaper struct {
 	suspended int // callers of Suspend that have not resumed yet
 	// +checklocks:mu
 	registered map[int]struct{} // children with a waiter
+	again      chan struct{}    // holds one if Run is to look at all children again
 }
 
-// New returns a Reaper that reaps nothing on its own until Run.
-func New() *Reaper { return &Reaper{registered: map[int]struct{}{}} }
+// New returns a Reaper that reaps nothing until Run.
+func New() *Reaper { return &Reaper{registered: map[int]struct{}{}, again: make(chan struct{}, 1)} }
 
 // Run reaps orphans until ctx ends.
 func (r *Reaper) Run(ctx context.Context) {
-	sigchld := make(chan os.Signal, 1) // one pending signal is enough: reap looks at all children
+	sigchld := make(chan os.Signal, 1) // one pending signal is enough: all children are looked at
 	signal.Notify(sigchld, unix.SIGCHLD)
 	defer signal.Stop(sigchld)
-	for {
-		r.reap()
+	for ctx.Err() == nil {
+		if r.reap() {
+			continue
+		}
 		select {
 		case <-sigchld:
+		case <-r.again:
 		case <-ctx.Done():
-			return
 		}
+	}
+}
+
+// lookAgain has Run look at all children again.
+func (r *Reaper) lookAgain() {
+	select {
+	case r.again <- struct{}{}:
+	default: // it is going to
 	}
 }
 
@@ -60,7 +72,7 @@ func (r *Reaper) Suspend() (resume func()) {
 		r.mu.Lock()
 		r.suspended--
 		r.mu.Unlock()
-		r.reap()
+		r.lookAgain()
 	}
 }
 
@@ -87,28 +99,31 @@ func (r *Reaper) Unregister(pid int) {
 	r.mu.Lock()
 	delete(r.registered, pid)
 	r.mu.Unlock()
-	r.reap()
+	r.lookAgain()
 }
 
-// reap reaps dead orphans. It stops at a child that has a waiter, or may have one: Unregister and resume call it again.
-func (r *Reaper) reap() {
+// reap reaps a dead orphan, and reports whether it did. It stops at a child that has a waiter, or may have one:
+// Unregister and resume have it called again.
+func (r *Reaper) reap() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.suspended == 0 {
-		pid, err := deadChild()
-		if err != nil || pid == 0 {
-			return // ECHILD: there is no child
-		}
-		if _, ok := r.registered[pid]; ok {
-			return
-		}
-		var status unix.WaitStatus
-		if _, err := unix.Wait4(pid, &status, 0, nil); err != nil {
-			log.L.WithError(err).WithField("pid", pid).Warn("reap orphan")
-			return
-		}
-		log.L.WithField("pid", pid).WithField("status", status.ExitStatus()).Debug("reaped orphan")
+	if r.suspended > 0 {
+		return false
 	}
+	pid, err := deadChild()
+	if err != nil || pid == 0 {
+		return false // ECHILD: there is no child
+	}
+	if _, ok := r.registered[pid]; ok {
+		return false
+	}
+	var status unix.WaitStatus
+	if _, err := unix.Wait4(pid, &status, 0, nil); err != nil {
+		log.L.WithError(err).WithField("pid", pid).Warn("reap orphan")
+		return false
+	}
+	log.L.WithField("pid", pid).WithField("status", status.ExitStatus()).Debug("reaped orphan")
+	return true
 }
 
 // childInfo is siginfo_t as the kernel fills it for SIGCHLD (sigaction(2)). unix.Siginfo leaves the union opaque.

@@ -122,6 +122,21 @@ func TestUnregister_ReapsOrphansBehindTheChild(t *testing.T) {
 	eventually(t, "the orphan is reaped", func() bool { return !exists(pid) })
 }
 
+// Who only waited for a child would go on reaping as long as a container makes orphans.
+func TestUnregister_LeavesOrphansToRun(t *testing.T) {
+	r := New()
+	pid := orphan(t, r)
+	eventually(t, "the orphan is dead", func() bool { return state(t, pid) == "Z" })
+	r.Suspend()()
+	r.Register(pid + 1)
+	r.Unregister(pid + 1)
+	if got := state(t, pid); got != "Z" {
+		t.Errorf("the state of the orphan is %q, want Z: nobody has called Run", got)
+	}
+	run(t, r)
+	eventually(t, "the orphan is reaped", func() bool { return !exists(pid) })
+}
+
 func TestSuspend_KeepsUnregisteredChildren(t *testing.T) {
 	r := New()
 	run(t, r)
