@@ -287,6 +287,44 @@ func TestSignal_LeavesTheFreezerToOthers(t *testing.T) {
 	}
 }
 
+func TestAwaitThaw(t *testing.T) {
+	dir := t.TempDir()
+	write := func(text string) {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.events"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v1, v2 := New(map[string]string{"freezer": dir}), New(map[string]string{"": dir})
+	reason := errors.New("gave up")
+	for _, tc := range []struct {
+		name, events string
+		group        *Cgroup
+		want         error
+	}{
+		{"frozen", "populated 1\nfrozen 1\n", v2, reason},
+		{"not frozen", "populated 1\nfrozen 0\n", v2, nil},
+		{"before Linux 5.2", "populated 1\n", v2, nil},
+		{"v1", "populated 1\nfrozen 1\n", v1, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			write(tc.events)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(reason)
+			err := tc.group.AwaitThaw(ctx)
+			if !errors.Is(err, tc.want) || err != nil && !strings.Contains(err.Error(), dir+" is frozen") {
+				t.Errorf("AwaitThaw = %v, want %v", err, tc.want)
+			}
+		})
+	}
+	write("populated 1\nfrozen 1\n")
+	done := make(chan error, 1)
+	go func() { done <- v2.AwaitThaw(t.Context()) }()
+	write("populated 1\nfrozen 0\n")
+	if err := <-done; err != nil {
+		t.Errorf("AwaitThaw of what is thawed = %v", err)
+	}
+}
+
 // The descriptors run out once the cgroup is frozen, in the moment in which its processes are listed.
 func TestKill_ThawsWithoutDescriptors(t *testing.T) {
 	dir := t.TempDir()

@@ -252,6 +252,23 @@ func (c *Cgroup) Thaw() error {
 	return nil
 }
 
+// AwaitThaw waits until ctx ends as long as the cgroup is frozen on v2, be it by one above it. What is started in a
+// frozen cgroup does not run.
+func (c *Cgroup) AwaitThaw(ctx context.Context) error {
+	if !c.unified {
+		return nil
+	}
+	for wait := firstPoll; ; wait = min(2*wait, lastPoll) {
+		frozen, err := readNumber(c.File("cgroup.events"), "frozen")
+		if err != nil || frozen == 0 { // before Linux 5.2 there is no such line
+			return nil //nolint:nilerr // only what is known to be frozen is waited for
+		}
+		if !sleep(ctx, wait) {
+			return fmt.Errorf("cgroup %s is frozen: %w", c, context.Cause(ctx))
+		}
+	}
+}
+
 // sleep waits for d and reports whether ctx lasted that long.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)

@@ -85,6 +85,11 @@ func (c *container) execByLibcontainer(
 		if err != nil {
 			return nil, err
 		}
+		// libcontainer lets Go make the process in the cgroup, on v2. Until that has run a program, Go's runtime waits
+		// with all that it could run, and no deadline counts.
+		if err := c.cgroup.AwaitThaw(ctx); err != nil {
+			return nil, err
+		}
 		return c.runtime.startByLibcontainer(ctx, lc, lp, s)
 	case <-ctx.Done():
 		return nil, fmt.Errorf("interrupted while libcontainer starts another exec: %w", context.Cause(ctx))

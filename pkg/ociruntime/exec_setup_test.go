@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -234,6 +235,30 @@ func TestExec_SettingUpByLibcontainerHasABound(t *testing.T) {
 		t.Errorf("exec afterwards = %+v, want success", got)
 	}
 	must(t, b.Cgroup().Kill(t.Context(), unix.SIGKILL))
+}
+
+// Go makes libcontainer's process in the cgroup, on v2. If it were frozen there, nothing of this program would run.
+func TestExec_ByLibcontainerWaitsForAThaw(t *testing.T) {
+	if !cgroups.IsCgroup2UnifiedMode() {
+		t.Skip("SKIPPED: on cgroup v1 the process is made outside of the cgroup: make test-v2")
+	}
+	wantNoLeaks(t)
+	b := withProbe(t, func(c *process.Config) {
+		c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} // the launcher does not cover it
+	})
+	b.RuntimeContainer.(*container).runtime = impatient()
+	must(t, b.Pause())
+	got := b.exec(t.Context(), command("true"))
+	if !errdefs.IsDeadlineExceeded(got.err) {
+		t.Errorf("exec = %+v, want deadline exceeded", got)
+	}
+	wantText(t, got.err, "is frozen", "the process was not set up within 200ms")
+	wantOnlyInit(t, b)
+	must(t, b.Resume())
+	b.RuntimeContainer.(*container).runtime = testRuntime
+	if got := b.exec(t.Context(), command("true")); got != (result{}) {
+		t.Errorf("exec afterwards = %+v, want success", got)
+	}
 }
 
 // Nobody is kept from reaping what a container without PIDs of its own left, while one sets up its exec.
