@@ -5,10 +5,13 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"syscall"
 	"time"
 
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/limit"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // Bounds on what an exit waits for.
@@ -22,6 +25,8 @@ const (
 	execExitTimeout = 30 * time.Second
 	// verdictTimeout bounds how long an exit waits until the verdict on it is written.
 	verdictTimeout = 2 * time.Second
+	// verdictWrites is how many verdicts of a container are written at the same time.
+	verdictWrites = 4
 	// unreadTimeout bounds how long after its exit the output of an exec is kept for an absent reader: when containerd
 	// or a client dies, nobody deletes its execs. What init wrote is kept until Delete.
 	unreadTimeout = 5 * time.Minute
@@ -119,4 +124,19 @@ func (p *Process) drain(ctx context.Context) {
 	if err := p.streams.Close(); err != nil {
 		entry.WithError(err).Warn("close standard streams")
 	}
+}
+
+// writeVerdict writes v to its file, in verdictTimeout. A write to a file system that hangs keeps a thread, and Go ends
+// a program that has too many.
+func (c *Container) writeVerdict(v limit.Verdict, path string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), verdictTimeout)
+	defer cancel()
+	began := time.Now()
+	if err := c.writing.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("the file system has not answered the writes of earlier ones: %w", err)
+	}
+	return unixfile.Within(verdictTimeout-time.Since(began), func() error {
+		defer c.writing.Release(1)
+		return v.Write(path)
+	})
 }

@@ -17,7 +17,6 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/limit"
-	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // run is the additional state of a process with limits. Its timers start with the program, and end before the exit is
@@ -305,8 +304,7 @@ func (p *Process) recordVerdict(exit Exit, used cgroup.Account) {
 	v.SplitCPU(used.User, used.System)
 	r.limits.Judge(&v, ended, v.OOMKills > 0 && c.isLimitedInMemory())
 	if path := c.config.VerdictFile; path != "" {
-		written := v // a copy, which a write that does not end in time may still read
-		if err := unixfile.Within(verdictTimeout, func() error { return written.Write(path) }); err != nil {
+		if err := c.writeVerdict(v, path); err != nil {
 			p.logger().WithError(err).Error("write the verdict")
 		}
 	}

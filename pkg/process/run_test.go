@@ -5,10 +5,14 @@ package process
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,11 +81,7 @@ func TestRun_VerdictComesBeforeTheExit(t *testing.T) {
 func TestRun_ExitDoesNotWaitForTheFileOfTheVerdict(t *testing.T) {
 	dir := t.TempDir()
 	t.Cleanup(func() { // after the unmount, which ends the call of the writer
-		stacks := make([]byte, 1<<20)
-		for deadline := time.Now().Add(30 * time.Second); ; runtime.Gosched() {
-			if !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("unixfile.Write")) {
-				return
-			}
+		for deadline := time.Now().Add(30 * time.Second); writers() > 0; runtime.Gosched() {
 			if time.Now().After(deadline) {
 				t.Error("the writer has not ended after the file system is gone")
 				return
@@ -103,6 +103,26 @@ func TestRun_ExitDoesNotWaitForTheFileOfTheVerdict(t *testing.T) {
 	if v := w.Verdicts(); len(v) != 1 || v[0].Status != 3 {
 		t.Errorf("verdicts %+v", v)
 	}
+	// Each write keeps a thread.
+	var all sync.WaitGroup
+	for i := range 3 * verdictWrites {
+		all.Go(func() {
+			err := w.writeVerdict(limit.Verdict{}, filepath.Join(dir, strconv.Itoa(i)))
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("writeVerdict = %v, want %v", err, context.DeadlineExceeded)
+			}
+		})
+	}
+	all.Wait()
+	if n := writers(); n < 1 || n > verdictWrites {
+		t.Errorf("%d verdicts are being written, want 1 to %d", n, verdictWrites)
+	}
+}
+
+// writers is how many goroutines write a file.
+func writers() int {
+	stacks := make([]byte, 1<<20)
+	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte("unixfile.Write("))
 }
 
 func TestRun_ALimitThatIsReachedBeforeTheStartCountsThen(t *testing.T) {

@@ -137,9 +137,9 @@ func (g *Groups) make(l *limit.Limits) (*Group, error) {
 	}
 }
 
-// Remove removes the cgroup of an exec that has ended, and those of earlier execs that have become empty since. If its
-// processes were killed, the cgroup has emptyTimeout to become empty. An occupied cgroup is removed with the container
-// at the latest.
+// Remove removes the cgroup of an exec that has ended, and some of those of earlier execs, if they have become empty
+// since. If its processes were killed, the cgroup has emptyTimeout to become empty. An occupied cgroup is removed with
+// the container at the latest.
 func (g *Groups) Remove(group *Group, killed bool) {
 	if killed {
 		ctx, cancel := context.WithTimeout(context.Background(), emptyTimeout)
@@ -150,9 +150,15 @@ func (g *Groups) Remove(group *Group, killed bool) {
 	defer g.mu.Unlock()
 	once, cancel := context.WithCancel(context.Background())
 	cancel()
-	g.occupied = slices.DeleteFunc(append(g.occupied, group.Cgroup),
-		func(c *cgroup.Cgroup) bool { return c.Remove(once) == nil })
+	n := min(len(g.occupied), triedAgain)
+	tried := append([]*cgroup.Cgroup{group.Cgroup}, g.occupied[:n]...)
+	left := slices.DeleteFunc(tried, func(c *cgroup.Cgroup) bool { return c.Remove(once) == nil })
+	g.occupied = append(g.occupied[n:], left...) // those that wait longest come first
 }
+
+// triedAgain is how many cgroups of earlier execs are tried again when another one ends: clients may start any number
+// of programs that continue to run.
+const triedAgain = 8
 
 // canLimit returns an error unless what l asks for is possible in children of a container's cgroup.
 func canLimit(c *cgroup.Cgroup, l *limit.Limits) error {

@@ -5,6 +5,8 @@ package execgroup
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -30,5 +32,44 @@ func TestCanLimit_NamesWhatIsAbsent(t *testing.T) {
 	}
 	if err := canLimit(c, &limit.Limits{WallTime: 1, Pids: 1, Output: 1}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A client may start any number of programs that continue to run. The end of an exec must not take longer for each.
+func TestRemove_TriesFewOfTheOccupiedAgain(t *testing.T) {
+	const occupied = 20
+	dir := t.TempDir()
+	g := New(cgroup.New(map[string]string{"pids": dir}), nil)
+	end := func(name string, files ...string) {
+		path := filepath.Join(dir, name)
+		must(t, os.Mkdir(path, 0o755))
+		for _, file := range files { // no directory with one can be removed
+			must(t, os.WriteFile(filepath.Join(path, file), nil, 0o600))
+		}
+		g.Remove(&Group{Cgroup: cgroup.New(map[string]string{"pids": path})}, false)
+	}
+	left := func() []string {
+		names, err := filepath.Glob(filepath.Join(dir, "*"))
+		must(t, err)
+		return names
+	}
+	for i := range occupied {
+		end(fmt.Sprintf("occupied%d", i), "process")
+	}
+	for _, name := range left() {
+		must(t, os.Remove(filepath.Join(name, "process")))
+	}
+	for i, want := range []int{occupied - triedAgain, occupied - 2*triedAgain, 0} {
+		end(fmt.Sprintf("empty%d", i))
+		if got := left(); len(got) != want {
+			t.Errorf("after %d more have ended, %d are left, want %d: %q", i+1, len(got), want, got)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
