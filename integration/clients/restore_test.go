@@ -163,6 +163,12 @@ func TestDocker_UserNamespace(t *testing.T) {
 			want: "0\n1000\n/dev/pts/0\r\nbox\n5\n",
 		},
 		{
+			name: "userns-remap: /dev/stdout and /dev/stderr are opened again",
+			script: `docker run --rm busybox sh -c 'echo out >/dev/stdout'; docker run --rm -u 1000 busybox sh -c 'echo user >/dev/stdout'
+				docker run -d --name box busybox sleep 1000 >/dev/null; docker exec box sh -c 'echo err >/dev/stderr' 2>&1`,
+			want: "out\nuser\nerr\n",
+		},
+		{
 			name:   "userns-remap: --userns host",
 			script: `[ "$(docker run --rm --userns host busybox readlink /proc/self/ns/user)" = "$(readlink /proc/self/ns/user)" ] && echo host`,
 			want:   "host\n",

@@ -73,7 +73,7 @@ func New(name string) (*Program, error) {
 		return nil, fmt.Errorf("%s: pidfd_open: %w", name, Unsupported(err))
 	}
 	_ = unix.Close(pidfd) // it was only tried
-	file, err := memoryFile(name, image(code, entry))
+	file, err := memoryFile(memoryName+name, image(code, entry))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -138,6 +138,9 @@ func (p *Program) above(files []*os.File) (*os.File, error) {
 
 // pathOf returns the path of an open file in this process, and in a child before execve.
 func pathOf(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
+
+// memoryName begins the names of memory files, which the tools that watch a node show: it says whose they are.
+const memoryName = "containerd-shim-sandbox-v1:"
 
 // memoryFile makes an executable file that is closed on exec and that nobody can write to: a container may reach it as
 // /proc/PID/exe (CVE-2019-5736). Its owner can still revoke the permission to execute it, by an ACL.

@@ -323,7 +323,7 @@ func opened(before, after map[string]int) []string {
 
 // kept are a handle of /proc, which shows as the root of an unnamed mount, one
 // of the cgroup hierarchies, and the launcher.
-var kept = []string{"/", "/sys/fs/cgroup", "/memfd:launcher (deleted)"}
+var kept = []string{"/", "/sys/fs/cgroup", "/memfd:containerd-shim-sandbox-v1:launcher (deleted)"}
 
 func within(tb testing.TB, what string, done <-chan struct{}) {
 	tb.Helper()

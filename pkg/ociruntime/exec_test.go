@@ -218,7 +218,7 @@ func launchers(t *testing.T) (files []string) {
 	links, err := filepath.Glob("/proc/self/fd/*")
 	must(t, err)
 	for _, link := range links {
-		if target, err := os.Readlink(link); err == nil && target == "/memfd:launcher (deleted)" {
+		if target, err := os.Readlink(link); err == nil && target == "/memfd:containerd-shim-sandbox-v1:launcher (deleted)" {
 			files = append(files, link)
 		}
 	}

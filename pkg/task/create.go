@@ -161,7 +161,7 @@ func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Setting
 			SystemdCgroup: r.Options.SystemdCgroup || systemdCgroup(spec),
 			NoPivotRoot:   r.Options.NoPivotRoot,
 			NoNewKeyring:  r.Options.NoNewKeyring,
-			IOOwner:       idmap.Owner{UID: int(r.Options.IoUid), GID: int(r.Options.IoGid)},
+			IOOwner:       ioOwner(r.Options, spec.Linux),
 			CriuPath:      r.Options.CriuPath,
 			CriuWorkPath:  r.Options.CriuWorkPath,
 			Init:          set.Init,
@@ -173,6 +173,16 @@ func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Setting
 			VerdictFile:   set.VerdictFile.Text,
 		},
 	}
+}
+
+// ioOwner returns who owns the pipes of a container, so that its programs can open them again as /dev/stdout: whom the
+// options name, or else the container's root. Docker names nobody to a runtime whose type is not that of runc's shim.
+func ioOwner(o options.Options, linux *specs.Linux) idmap.Owner {
+	named := idmap.Owner{UID: int(o.IoUid), GID: int(o.IoGid)}
+	if named != (idmap.Owner{}) {
+		return named
+	}
+	return idmap.Root(linux.UIDMappings, linux.GIDMappings)
 }
 
 // addHooks adds to config the hooks for what c has in addition to what the runtime makes. The sockets are made after

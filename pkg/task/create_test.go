@@ -128,6 +128,11 @@ func TestCreate_FailureRemovesTheRootfsItMade(t *testing.T) {
 }
 
 func TestCreate_AsksTheRuntime(t *testing.T) {
+	mapped := func(s *specs.Spec) {
+		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+		s.Linux.UIDMappings = []specs.LinuxIDMapping{{HostID: 100000, Size: 65536}}
+		s.Linux.GIDMappings = []specs.LinuxIDMapping{{HostID: 200000, Size: 65536}}
+	}
 	for _, tc := range []struct {
 		name    string
 		spec    func(*specs.Spec)
@@ -141,6 +146,20 @@ func TestCreate_AsksTheRuntime(t *testing.T) {
 			options.Options{Root: "/r", NoPivotRoot: true, NoNewKeyring: true, IoUid: 3, IoGid: 4, SystemdCgroup: true},
 			process.Options{Root: "/r/ns", NoPivotRoot: true, NoNewKeyring: true, SystemdCgroup: true, IOOwner: idmap.Owner{UID: 3, GID: 4}},
 			"/abs",
+		},
+		{
+			"a user namespace",
+			mapped,
+			options.Options{},
+			process.Options{Root: options.DefaultRoot + "/ns", IOOwner: idmap.Owner{UID: 100000, GID: 200000}},
+			"",
+		},
+		{
+			"a user namespace, and owners of the output",
+			mapped,
+			options.Options{IoGid: 7},
+			process.Options{Root: options.DefaultRoot + "/ns", IOOwner: idmap.Owner{GID: 7}},
+			"",
 		},
 		{"a cgroup of systemd's", func(s *specs.Spec) { s.Linux.CgroupsPath = "a.slice:b:c" }, options.Options{}, process.Options{Root: options.DefaultRoot + "/ns", SystemdCgroup: true}, ""},
 	} {
