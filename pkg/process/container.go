@@ -39,8 +39,8 @@ type Container struct {
 	pendingOOMs int
 
 	// freezing keeps execs from being started while the container is being frozen: one that joined a frozen cgroup
-	// would hang in the middle of its set-up. Each exec start takes one slot, as does a signal to all, and a freeze
-	// takes all slots. They are served in the order of their requests.
+	// would hang in the middle of its set-up. Each exec start takes one slot, and a freeze takes all slots. They are
+	// served in the order of their requests.
 	freezing *semaphore.Weighted
 	pausing  atomic.Bool // a freeze is under way
 
@@ -48,7 +48,8 @@ type Container struct {
 	// its exit is published, and init's waiter takes all slots.
 	live *semaphore.Weighted
 
-	writing *semaphore.Weighted // slots for writes of verdicts
+	unwritten *semaphore.Weighted // slots for verdicts that are not written
+	writing   *semaphore.Weighted // slots for writes of them
 
 	// initLives is canceled when init has exited: no exec starts any more (P4), and nobody waits for freezing.
 	initLives context.Context //nolint:containedctx // that of a process, not of a request
@@ -74,7 +75,7 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 	c := &Container{
 		config: config, events: events, execs: map[string]*Process{},
 		freezing: semaphore.NewWeighted(allSlots), live: semaphore.NewWeighted(allSlots),
-		writing: semaphore.NewWeighted(verdictWrites),
+		unwritten: semaphore.NewWeighted(mostUnwritten), writing: semaphore.NewWeighted(verdictWrites),
 	}
 	c.initLives, c.initDied = context.WithCancel(context.Background())
 	c.init = newProcess(c, "", nil, config.IO, config.Limits)
@@ -322,12 +323,13 @@ func (c *Container) killGroup(ctx context.Context, group *cgroup.Cgroup) error {
 }
 
 // signalGroup sends a signal other than SIGKILL to all processes in the container's cgroup. It freezes and thaws the
-// cgroup, unless a Pause or a Checkpoint does so: they wait for signalGroup, which does not wait for them.
+// cgroup, unless a Pause or a Checkpoint does so, or an exec is being started: all of these wait for signalGroup, which
+// does not wait for them.
 func (c *Container) signalGroup(ctx context.Context, group *cgroup.Cgroup, sig syscall.Signal) error {
-	if !c.freezing.TryAcquire(1) {
+	if !c.freezing.TryAcquire(allSlots) {
 		return group.Signal(sig)
 	}
-	defer c.freezing.Release(1)
+	defer c.freezing.Release(allSlots)
 	return group.Kill(ctx, sig)
 }
 

@@ -25,7 +25,7 @@
 // Container.freezing keeps exec starts and freezes apart: each exec that is being started holds one slot of it, and
 // Pause, Resume and Checkpoint hold all. Waiting for it ends with the caller's context or when init exits, so that the
 // exit gets opLock. Those three also give up after 10 s, so that an exec that hangs does not block the execs behind it
-// forever. A signal to all processes takes a slot if one is free, since it freezes and thaws them.
+// forever. A signal to all processes takes all slots if they are free, since it freezes and thaws them.
 //
 // mu guards fields and is never held across anything that blocks. Order: opLock, freezing, then Container.mu,
 // Process.mu or run.mu, which are never held together. Status, Pid, Wait and Kill take only mu, so they answer while

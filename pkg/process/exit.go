@@ -25,8 +25,8 @@ const (
 	execExitTimeout = 30 * time.Second
 	// verdictTimeout bounds how long an exit waits until the verdict on it is written.
 	verdictTimeout = 2 * time.Second
-	// verdictWrites is how many verdicts of a container are written at the same time.
-	verdictWrites = 4
+	// verdictWrites is how many verdicts of a container are written at the same time, and mostUnwritten how many wait.
+	verdictWrites, mostUnwritten = 4, 1000
 	// unreadTimeout bounds how long after its exit the output of an exec is kept for an absent reader: when containerd
 	// or a client dies, nobody deletes its execs. What init wrote is kept until Delete.
 	unreadTimeout = 5 * time.Minute
@@ -126,16 +126,17 @@ func (p *Process) drain(ctx context.Context) {
 	}
 }
 
-// writeVerdict writes v to its file, in verdictTimeout. A write to a file system that hangs keeps a thread, and Go ends
-// a program that has too many.
+// writeVerdict writes v to its file, and waits for that in verdictTimeout. If the file system hangs, some writes keep a
+// thread each, of which Go allows a program so many, and further ones wait for these.
 func (c *Container) writeVerdict(v limit.Verdict, path string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), verdictTimeout)
-	defer cancel()
-	began := time.Now()
-	if err := c.writing.Acquire(ctx, 1); err != nil {
-		return fmt.Errorf("the file system has not answered the writes of earlier ones: %w", err)
+	if !c.unwritten.TryAcquire(1) {
+		return fmt.Errorf("%s: %d earlier ones are not written yet", path, mostUnwritten)
 	}
-	return unixfile.Within(verdictTimeout-time.Since(began), func() error {
+	return unixfile.Within(verdictTimeout, func() error {
+		defer c.unwritten.Release(1)
+		if err := c.writing.Acquire(context.Background(), 1); err != nil {
+			return err
+		}
 		defer c.writing.Release(1)
 		return v.Write(path)
 	})

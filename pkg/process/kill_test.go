@@ -89,3 +89,44 @@ func TestKillAll_WaitsForTheProgram(t *testing.T) {
 		f.init.die(0)
 	})
 }
+
+// An exec that is being started would be made in a frozen cgroup.
+func TestKillAll_FreezesNothingWhileAnExecStarts(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		start  bool
+		frozen bool
+	}{
+		{"no exec", false, true},
+		{"an exec", true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			other := exec.Command("sleep", "1000")
+			must(t, other.Start())
+			defer func() { _ = other.Wait() }() // it was signalled
+			dir := t.TempDir()
+			for name, text := range map[string]string{
+				"cgroup.procs": fmt.Sprintln(other.Process.Pid), "cgroup.freeze": "0\n", "cgroup.events": "frozen 1\n",
+			} {
+				must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+			}
+			freeze, before := filepath.Join(dir, "cgroup.freeze"), time.Unix(1, 0)
+			must(t, os.Chtimes(freeze, before, before))
+			f := newFake()
+			f.group = cgroup.New(map[string]string{"": dir})
+			w := newWorld(t, f)
+			must(t, w.Init().Start(ctx))
+			if tc.start {
+				must(t, w.acquireFreezing(ctx, 1))
+				defer w.freezing.Release(1)
+			}
+			must(t, w.KillAll(ctx, syscall.SIGTERM))
+			info, err := os.Stat(freeze)
+			must(t, err)
+			if frozen := !info.ModTime().Equal(before); frozen != tc.frozen {
+				t.Errorf("the cgroup was frozen: %t, want %t", frozen, tc.frozen)
+			}
+			f.init.die(0)
+		})
+	}
+}

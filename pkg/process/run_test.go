@@ -80,10 +80,10 @@ func TestRun_VerdictComesBeforeTheExit(t *testing.T) {
 // The exit matters more than the file with the verdict, whose file system may hang.
 func TestRun_ExitDoesNotWaitForTheFileOfTheVerdict(t *testing.T) {
 	dir := t.TempDir()
-	t.Cleanup(func() { // after the unmount, which ends the call of the writer
-		for deadline := time.Now().Add(30 * time.Second); writers() > 0; runtime.Gosched() {
+	t.Cleanup(func() { // after the unmount, which ends the calls of the writers
+		for deadline := time.Now().Add(30 * time.Second); running("writeVerdict") > 0; runtime.Gosched() {
 			if time.Now().After(deadline) {
-				t.Error("the writer has not ended after the file system is gone")
+				t.Error("the writers have not ended after the file system is gone")
 				return
 			}
 		}
@@ -114,15 +114,15 @@ func TestRun_ExitDoesNotWaitForTheFileOfTheVerdict(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := writers(); n < 1 || n > verdictWrites {
+	if n := running("unixfile.Write("); n < 1 || n > verdictWrites {
 		t.Errorf("%d verdicts are being written, want 1 to %d", n, verdictWrites)
 	}
 }
 
-// writers is how many goroutines write a file.
-func writers() int {
+// running is how often a function is on the stacks of goroutines.
+func running(function string) int {
 	stacks := make([]byte, 1<<20)
-	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte("unixfile.Write("))
+	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte(function))
 }
 
 func TestRun_ALimitThatIsReachedBeforeTheStartCountsThen(t *testing.T) {
