@@ -289,37 +289,47 @@ func TestSignal_LeavesTheFreezerToOthers(t *testing.T) {
 
 func TestAwaitThaw(t *testing.T) {
 	dir := t.TempDir()
-	write := func(text string) {
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.events"), []byte(text), 0o600); err != nil {
+	below := filepath.Join(dir, "below")
+	if err := os.Mkdir(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write := func(dir, text string) {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte(text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	v1, v2 := New(map[string]string{"freezer": dir}), New(map[string]string{"": dir})
+	v1, v2 := New(map[string]string{"freezer": below}), New(map[string]string{"": below})
 	reason := errors.New("gave up")
 	for _, tc := range []struct {
-		name, events string
-		group        *Cgroup
-		want         error
+		name       string
+		own, above string
+		group      *Cgroup
+		frozen     string // empty for none
 	}{
-		{"frozen", "populated 1\nfrozen 1\n", v2, reason},
-		{"not frozen", "populated 1\nfrozen 0\n", v2, nil},
-		{"before Linux 5.2", "populated 1\n", v2, nil},
-		{"v1", "populated 1\nfrozen 1\n", v1, nil},
+		{"frozen", "1", "0", v2, below},
+		{"frozen from above", "0", "1", v2, dir},
+		{"not frozen", "0", "0", v2, ""},
+		{"v1", "1", "1", v1, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			write(tc.events)
+			write(below, tc.own)
+			write(dir, tc.above)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			cancel(reason)
 			err := tc.group.AwaitThaw(ctx)
-			if !errors.Is(err, tc.want) || err != nil && !strings.Contains(err.Error(), dir+" is frozen") {
-				t.Errorf("AwaitThaw = %v, want %v", err, tc.want)
+			if tc.frozen == "" && err == nil {
+				return
+			}
+			if want := "cgroup " + tc.frozen + " is frozen"; !errors.Is(err, reason) || !strings.Contains(err.Error(), want) {
+				t.Errorf("AwaitThaw = %v, want %q", err, tc.frozen)
 			}
 		})
 	}
-	write("populated 1\nfrozen 1\n")
+	write(below, "1")
 	done := make(chan error, 1)
 	go func() { done <- v2.AwaitThaw(t.Context()) }()
-	write("populated 1\nfrozen 0\n")
+	write(below, "0")
+	write(dir, "0")
 	if err := <-done; err != nil {
 		t.Errorf("AwaitThaw of what is thawed = %v", err)
 	}

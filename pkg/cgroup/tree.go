@@ -252,19 +252,31 @@ func (c *Cgroup) Thaw() error {
 	return nil
 }
 
-// AwaitThaw waits until ctx ends as long as the cgroup is frozen on v2, be it by one above it. What is started in a
-// frozen cgroup does not run.
+// AwaitThaw waits until ctx ends as long as the cgroup, or one above it, is frozen on v2. What is started in a frozen
+// cgroup does not run.
 func (c *Cgroup) AwaitThaw(ctx context.Context) error {
-	if !c.unified {
-		return nil
-	}
-	for wait := firstPoll; ; wait = min(2*wait, lastPoll) {
-		frozen, err := readNumber(c.File("cgroup.events"), "frozen")
-		if err != nil || frozen == 0 { // before Linux 5.2 there is no such line
-			return nil //nolint:nilerr // only what is known to be frozen is waited for
+	for wait := firstPoll; c.unified; wait = min(2*wait, lastPoll) {
+		frozen := freezing(c.Path(""))
+		if frozen == "" {
+			return nil
 		}
 		if !sleep(ctx, wait) {
-			return fmt.Errorf("cgroup %s is frozen: %w", c, context.Cause(ctx))
+			return fmt.Errorf("cgroup %s is frozen: %w", frozen, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// freezing returns dir or the first cgroup of v2 above it that somebody freezes, or "". cgroup.events says so only once
+// all processes are stopped, but a new one is stopped before. What cannot be read counts as not frozen.
+func freezing(dir string) string {
+	for ; ; dir = filepath.Dir(dir) {
+		text, err := os.ReadFile(filepath.Join(dir, "cgroup.freeze")) // the root has none
+		if err != nil {
+			return ""
+		}
+		if strings.HasPrefix(string(text), "1") {
+			return dir
 		}
 	}
 }
