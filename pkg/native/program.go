@@ -60,8 +60,9 @@ type Program struct {
 	file *os.File
 }
 
-// New makes a Program, which is called name in errors and in /proc. The error is errdefs.ErrNotImplemented if the
-// program is not written for the processor, or the kernel has no executable memory files or is older than Linux 5.10.
+// New makes a Program, which is called name in errors and, after memoryName, in /proc. The error is
+// errdefs.ErrNotImplemented if the program is not written for the processor, or the kernel has no executable memory
+// files or is older than Linux 5.10.
 func New(name string) (*Program, error) {
 	code, entry := code()
 	if len(code) == 0 {
