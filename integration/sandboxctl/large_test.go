@@ -52,9 +52,14 @@ func TestLarge_ContainersAndPodsAreListed(t *testing.T) {
 	var s struct {
 		Pods []pod
 	}
-	out, err := exec.CommandContext(t.Context(), binary, "--address", p.Address, "--state", p.State, "--namespace", p.namespace,
-		"ps", "-o", "json").Output()
-	p.must(err)
+	cmd := exec.CommandContext(t.Context(), binary, "--address", p.Address, "--state", p.State, "--namespace", p.namespace,
+		"ps", "-o", "json")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, &said)
+	}
 	p.must(json.Unmarshal(out, &s))
 	var found, sandboxes int
 	for _, one := range s.Pods {
