@@ -187,7 +187,7 @@ func TestKill_EndsAForkBomb(t *testing.T) {
 			x := c.exec(id+"-x", config{}, nil, "sh", "-c", "exec sh /bomb/bomb 2>/dev/null")
 			e.must(x.Start(e.ctx), "start bomb")
 			harness.Eventually(t, "many processes", func() error {
-				if n := len(harness.InCgroup(cgroup)); n < 100 { // on a busy machine it stays below 150
+				if n := len(harness.InCgroup(cgroup)); n < 150 {
 					return fmt.Errorf("%d processes", n)
 				}
 				return nil
