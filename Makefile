@@ -293,6 +293,9 @@ test-selinux: deps build ## tests under SELinux, in a virtual machine (root); PK
 	$(SELINUX) $(ROW) $(if $(filter file,$(origin PKGS)),'./pkg/ociruntime=SELinux|TheLabel|TestExec' ./pkg/pod=SELinux \
 		'./integration/containerd=TestRun|TestExec|TestTerminal' './integration/cri=SELinux|TestExec|TestPodFiles',-run '$(RUN)' $(PACKAGES))
 
+# CI's time ends before that of a package that hangs would.
+smoke-vm smoke-arm64: LIMIT ?= 6m
+
 smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root)
 	@integration/vm/deps.sh
 	@integration/cri/deps.sh
@@ -320,7 +323,7 @@ test-kernel: deps build ## a part of the tests on a kernel of Debian's: KERNEL=5
 # Compiled for arm64, linked with musl, and run in a guest with a root of its own: $(call ARMTEST,flags and packages).
 ARMTEST  = root=$$(integration/vm/root.sh arm64); cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest; umask 022; \
 	SHIM_BINARY=$(CURDIR)/bin/arm64/$(NAME) GO=$(GO) GOARCH=arm64 ../hack/musl.sh $(CURDIR)/bin/vm/vmtest -root "$$root" \
-	-o $(CURDIR)/bin/vm/arm64 $(1)
+	-o $(CURDIR)/bin/vm/arm64 $(if $(LIMIT),-timeout $(LIMIT)) $(1)
 # Life, execs, CPU sets, pods with and without a pause container.
 ARMTESTS := ./pkg/... \
 	'./integration/containerd=TestRun|TestCreate|TestDelete|TestPause|TestKill|TestState|TestInfo|TestExec|TestTerminal|TestProcess|TestSandbox|TestCPUSet_(Holds|Follows|OfThePod)|$(SMOKE_L3)' \

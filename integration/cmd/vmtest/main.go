@@ -14,6 +14,8 @@
 // With -root the guest has the root that integration/vm/root.sh made, of another Debian or for another processor,
 // GOARCH. hack/musl.sh runs vmtest then, so that all is compiled for that.
 //
+// A guest that stands still, so that even tests that have taken their time go on, is replaced by another one, once.
+//
 // The tests are compiled here and run one package after the other. They have no race detector: emulated, it takes many
 // times as long, and these tests are here for the kernel. SHIM_BINARY is the shim to test, and SANDBOXCTL_BINARY the
 // operator's tool, for tests of that.
@@ -155,7 +157,7 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	c.Timeout = hanging * s.limit
 	c.Kernel = s.kernel
 	c.CPUs = cmp.Or(s.cpus, c.CPUs)
-	return s.record(logs)(vm.Run(ctx, c))
+	return s.record(logs)(runGuest(ctx, c, logs, s.limit))
 }
 
 // record takes what a run returned, and writes the row that it left into the page that is to have it.

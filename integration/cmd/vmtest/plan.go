@@ -60,8 +60,7 @@ func (p plan) run(ctx context.Context, t test) (result, error) {
 		return result{}, err
 	}
 	defer func() { _ = log.Close() }() // the test wrote it, not this file
-	const grace = 30 * time.Second     // to print where it hangs
-	ctx, cancel := context.WithTimeout(ctx, p.Limit+grace)
+	ctx, cancel := context.WithTimeout(ctx, p.Limit+killTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, t.Binary, "-test.v", "-test.paniconexit0", "-test.run="+t.Run,
 		"-test.timeout="+p.Limit.String())
