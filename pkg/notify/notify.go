@@ -83,8 +83,9 @@ type Receiver struct {
 	extension time.Time // the deadline that EXTEND_TIMEOUT_USEC asked for
 }
 
-// Listen makes the directory dir, which must not exist, and a socket in it, to which every user may send. log takes
-// lines for the log, at a bounded rate.
+// Listen makes the directory dir, which must not exist, and a socket in it, which belongs to owner and to which every
+// user may send. The directory stays root's: a container may be able to take the read-only flag off its mount, and what
+// it wrote then would be on the host's file system. log takes lines for the log, at a bounded rate.
 func Listen(dir string, owner idmap.Owner, log func(text string, fields map[string]any)) (_ *Receiver, retErr error) {
 	const everyUserEnters, everyUserSends = 0o755, 0o666
 	if err := os.Mkdir(dir, everyUserEnters); err != nil {
@@ -103,14 +104,11 @@ func Listen(dir string, owner idmap.Owner, log func(text string, fields map[stri
 		dir: dir, conn: conn, log: log,
 		closed: make(chan struct{}), ready: make(chan struct{}), extended: make(chan struct{}, 1),
 	}
-	// The socket first: whoever owns the directory may put a link in its place. And the owner first: the mode that the
-	// socket has until then lets only its owner send.
-	give := func(path string, mode os.FileMode) error {
-		return errors.Join(os.Lchown(path, owner.UID, owner.GID), os.Chmod(path, mode))
-	}
-	err = give(filepath.Join(dir, Name), everyUserSends)
+	// The owner first: the mode that the socket has until then lets only its owner send.
+	socket := filepath.Join(dir, Name)
+	err = errors.Join(os.Lchown(socket, owner.UID, owner.GID), os.Chmod(socket, everyUserSends))
 	if err == nil {
-		err = give(dir, everyUserEnters)
+		err = os.Chmod(dir, everyUserEnters) // whatever the umask is
 	}
 	if err != nil {
 		_ = conn.Close() // nothing came
