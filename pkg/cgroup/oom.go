@@ -29,7 +29,12 @@ type OOMWatch struct {
 
 	mu          sync.Mutex // held over read and notify, so that Check waits for a report in progress
 	first, last uint64     // the kills that were seen when the watch began, and until now
+	unlogged    uint64     // those that the log does not have yet
+	logged      time.Time
 }
+
+// oomLogInterval is how far apart lines of the log are: a container may run out of memory in a loop.
+const oomLogInterval = 10 * time.Second
 
 // oomSource is where one cgroup version counts OOM kills.
 type oomSource interface {
@@ -124,10 +129,22 @@ func (w *OOMWatch) report(n uint64, err error) {
 		return // gone or stopped: an open descriptor cannot read it any more either
 	}
 	if n > w.last {
-		log.L.WithField("cgroup", w.cgroup).WithField("kills", n-w.last).Info("out of memory: processes killed")
+		if w.unlogged += n - w.last; time.Since(w.logged) >= oomLogInterval {
+			w.log()
+		}
 		w.notify()
 	}
 	w.last = max(w.last, n)
+}
+
+// log writes down the kills that the log does not have yet.
+//
+// +checklocks:w.mu
+func (w *OOMWatch) log() {
+	if w.unlogged > 0 {
+		log.L.WithField("cgroup", w.cgroup).WithField("kills", w.unlogged).Info("out of memory: processes killed")
+		w.unlogged, w.logged = 0, time.Now()
+	}
 }
 
 // Kills returns the number of kills that were seen since WatchOOM.
@@ -144,6 +161,9 @@ func (w *OOMWatch) Stop() {
 		w.source.close() // closing it again does no harm
 	}
 	w.waiter.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log()
 }
 
 // OOMKillsV1 returns how often the kernel has killed a process of a v1 cgroup or of those nested in it, without those

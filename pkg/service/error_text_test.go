@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode"
 
 	api "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
@@ -15,7 +16,8 @@ import (
 // An answer that cannot be sent would end containerd's connection, and with it the container.
 func TestError_WithAnyTextIsAnswered(t *testing.T) {
 	for name, text := range map[string]string{
-		"not UTF-8": "file \xff", "long": strings.Repeat("x", 5<<20), "long, not ASCII": strings.Repeat("€", 2<<20),
+		"not UTF-8": "file \xff", "escape sequences": "process \x1b[2J\u009b2J\a\r",
+		"long": strings.Repeat("x", 5<<20), "long, not ASCII": strings.Repeat("€", 2<<20),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnv(t, taskV3)
@@ -27,6 +29,9 @@ func TestError_WithAnyTextIsAnswered(t *testing.T) {
 			if !errdefs.IsFailedPrecondition(err) || len(got) > mostText+64 || !strings.HasSuffix(got, ": "+errdefs.ErrFailedPrecondition.Error()) ||
 				!strings.Contains(got, text[:3]) {
 				t.Errorf("Pause = %.200q, of %d bytes, want the text and its class at the end", got, len(got))
+			}
+			if i := strings.IndexFunc(got, unicode.IsControl); i >= 0 {
+				t.Errorf("Pause = %.200q, with a control character at %d", got, i)
 			}
 			w.must("State", &api.StateRequest{ID: "c1"}, &api.StateResponse{})
 		})

@@ -16,6 +16,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
@@ -113,12 +114,18 @@ const mostText = 32 << 10
 
 // sendable returns text as a message can hold it: in UTF-8, and not much longer than mostText. Its beginning and its
 // end, which names the class, are kept. ttrpc closes the connection if it cannot send an answer, and containerd then
-// considers the shim dead.
+// considers the shim dead. Clients print the text, which may have the name of a process in it: an escape sequence would
+// be one for their terminal.
 func sendable(text string) string {
 	if len(text) > mostText {
 		text = text[:mostText/2] + " … " + text[len(text)-mostText/2:]
 	}
-	return strings.ToValidUTF8(text, "?")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || r == '\n' || r == '\t' {
+			return r
+		}
+		return '?'
+	}, strings.ToValidUTF8(text, "?"))
 }
 
 // exhausted reports whether err is due to a lack of something that the machine may have again later. This is reported
