@@ -185,12 +185,14 @@ func TestSystemd_UpdateKeepsWhatOnlyTheKernelKnows(t *testing.T) {
 	needCgroup2(t)
 	e := newSystemdEnv(t)
 	c := e.run("c1", config{opts: []oci.SpecOpts{e.scoped("c1"), limited(&specs.LinuxResources{
-		Unified: map[string]string{"memory.oom.group": "1", "cgroup.max.depth": "7", "io.weight": "55"},
+		Unified: map[string]string{
+			"memory.oom.group": "1", "cgroup.max.depth": "7", "io.weight": "55", "memory.zswap.max": "0",
+		},
 	})}}, "sleep", "1000")
 	dir := cgroupOf(t, e.scopeOf("c1"))
 	wantKept := func(when string, files map[string]string) {
 		t.Helper()
-		files["memory.oom.group"], files["cgroup.max.depth"] = "1", "7"
+		files["memory.oom.group"], files["cgroup.max.depth"], files["memory.zswap.max"] = "1", "7", "0"
 		for file, want := range files {
 			if got := control(t, dir, file); got != want {
 				t.Errorf("%s after an update of %s = %q, want %q", file, when, got, want)

@@ -94,8 +94,14 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 	if _, _, stderr := s.Child(); stderr != nil { // even with a terminal
 		init.Stderr = stderr
 	}
-	defer c.runtime.reaper.Suspend()()
 	group := c.lc.Config().Cgroups // read now, since a restore writes to the configuration
+	if group.Systemd {
+		defer systemd.Connected()()
+		if err := systemd.Await(ctx); err != nil { // which libcontainer asks for the scope, without a limit
+			return nil, err
+		}
+	}
+	defer c.runtime.reaper.Suspend()()
 	// criu is in the cgroup while it restores.
 	kill := func() { killMembers(c.config.ID, group, c.runtime.isOwn) }
 	h, err := c.runtime.start(ctx, init, s, kill, func() error { return c.restoreImage(init) })
@@ -112,9 +118,6 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 
 func (c *container) restoreImage(init *libcontainer.Process) error {
 	config := c.lc.Config()
-	if config.Cgroups.Systemd {
-		defer systemd.Connected()()
-	}
 	if err := criu.CheckMounts(&config); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
+	"sandbox.internal/shim/pkg/stdio"
 )
 
 // silentBus makes the system's D-Bus one that accepts connections and never answers.
@@ -163,4 +165,30 @@ func TestKeepCPUSet_TellsSystemdAlone(t *testing.T) {
 	if err := new(container).KeepCPUSet(t.Context(), "0-1", "0"); err != nil {
 		t.Errorf("KeepCPUSet of a cgroup that is not systemd's = %v, want nil", err)
 	}
+}
+
+// libcontainer asks systemd for the scope while criu restores, and nobody could end that.
+func TestRestore_DoesNotBeginWhileSystemdIsSilent(t *testing.T) {
+	restored, let := restoringCriu(t)
+	let()
+	c := image(t)
+	r, err := testRuntime.Create(t.Context(), c, nil)
+	must(t, err)
+	config := r.(*container).lc.Config()
+	config.Cgroups.Systemd = true // of which there may be none here
+	silentBus(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	streams, err := stdio.Open(t.Context(), c.IO, c.IOOwner)
+	must(t, err)
+	if _, err := r.Restore(ctx, streams); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "systemd") {
+		t.Errorf("Restore = %v, want that systemd did not answer in time", err)
+	}
+	if _, err := os.Stat(restored); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("criu has run: %v", err)
+	}
+	config.Cgroups.Systemd = false
+	must(t, r.Destroy())
+	must(t, streams.Close())
+	wantNothingLeft(t, c)
 }

@@ -13,10 +13,11 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/cgroups/systemd"
+	lcsystemd "github.com/opencontainers/cgroups/systemd"
 
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"
 	"sandbox.internal/shim/pkg/fail"
+	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
@@ -48,7 +49,7 @@ func parentPath(parent string, systemdDriver bool) (string, error) {
 	case strings.HasSuffix(parent, sliceSuffix):
 		expanded, err := systemd.ExpandSlice(path.Base(parent))
 		if err != nil {
-			return refuse("a slice such as a-b.slice")
+			return "", invalidf("cgroup_parent %q: %v", parent, err)
 		}
 		return expanded, nil
 	case systemdDriver:
@@ -78,7 +79,7 @@ func makeParent(bundle, parent, cgroupPath string) ([]string, error) {
 		return nil, nil
 	}
 	if strings.HasSuffix(parent, sliceSuffix) {
-		if systemd.IsRunningSystemd() {
+		if lcsystemd.IsRunningSystemd() {
 			return nil, nil
 		}
 		return refuse(fmt.Errorf("no cgroup %q in any hierarchy, and no systemd that would make the slice: %w",

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -38,8 +39,8 @@ func NewScope(m cgroups.Manager, config *cgroups.Cgroup) *Scope {
 
 // Set implements cgroups.Manager. If systemd is silent, nothing is written.
 func (s *Scope) Set(r *cgroups.Resources) error {
-	_, setsOOMGroup := r.Unified[oomGroup]
-	return s.change(context.Background(), !setsOOMGroup, func(ctx context.Context) error {
+	keep := slices.DeleteFunc(slices.Clone(keptFiles), func(file string) bool { _, sets := r.Unified[file]; return sets })
+	return s.change(context.Background(), keep, func(ctx context.Context) error {
 		if err := s.setUnit(ctx, properties(r, s.unified)...); err != nil {
 			return err
 		}
@@ -66,7 +67,7 @@ func (s *Scope) SetCPUSet(ctx context.Context, cpus, mems string) error {
 		}
 		set = append(set, dbus.Property{Name: name, Value: godbus.MakeVariant(bits)})
 	}
-	return s.change(ctx, true, func(ctx context.Context) error { return s.setUnit(ctx, set...) })
+	return s.change(ctx, keptFiles, func(ctx context.Context) error { return s.setUnit(ctx, set...) })
 }
 
 // Restore sets the unit's properties to what the control files said at snapshot. On cgroup v2 libcontainer turns files
@@ -78,7 +79,7 @@ func (s *Scope) Restore(snapshot cgroup.Snapshot) error {
 		if err != nil || len(set) == 0 {
 			return err
 		}
-		return s.change(context.Background(), false, func(ctx context.Context) error { return s.setUnit(ctx, set...) })
+		return s.change(context.Background(), nil, func(ctx context.Context) error { return s.setUnit(ctx, set...) })
 	}
 	unified := map[string]string{}
 	var none []dbus.Property
@@ -92,7 +93,7 @@ func (s *Scope) Restore(snapshot cgroup.Snapshot) error {
 	}
 	var err error
 	if len(none) > 0 {
-		err = s.change(context.Background(), true, func(ctx context.Context) error { return s.setUnit(ctx, none...) })
+		err = s.change(context.Background(), keptFiles, func(ctx context.Context) error { return s.setUnit(ctx, none...) })
 	}
 	if err == nil {
 		err = s.Set(&cgroups.Resources{SkipDevices: true, Unified: unified})
@@ -117,28 +118,35 @@ func (s *Scope) setUnit(ctx context.Context, set ...dbus.Property) error {
 	})
 }
 
-// oomGroup is a file that scopes have no property for before systemd 253, and a read-only one since.
-const oomGroup = "memory.oom.group"
+// keptFiles are those that systemd writes again and that libcontainer sets no property for: memory.oom.group has none
+// before systemd 253, and a read-only one since, those of zswap are of systemd 253 and later.
+var keptFiles = []string{"memory.oom.group", "memory.zswap.max", "memory.zswap.writeback"}
 
-// change calls set while nobody else changes the unit. If keepOOMGroup is set, it restores oomGroup afterwards, even if
-// set fails.
-func (s *Scope) change(ctx context.Context, keepOOMGroup bool, set func(context.Context) error) error {
+// change calls set while nobody else changes the unit. Afterwards it restores some files, even if set fails.
+func (s *Scope) change(ctx context.Context, keep []string, set func(context.Context) error) error {
 	select {
 	case s.lock <- struct{}{}:
 		defer func() { <-s.lock }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if !keepOOMGroup || !s.unified {
+	if !s.unified {
 		return set(ctx)
 	}
-	before, readErr := cgroups.ReadFile(s.Path(""), oomGroup)
-	err := set(ctx)
-	if readErr != nil { // the cgroup has no such file
-		return err
+	before := map[string]string{}
+	for _, file := range keep {
+		if text, err := cgroups.ReadFile(s.Path(""), file); err == nil { // else the cgroup has no such file
+			before[file] = text
+		}
 	}
-	if restoreErr := cgroups.WriteFile(s.Path(""), oomGroup, before); !errors.Is(restoreErr, fs.ErrNotExist) {
-		err = errors.Join(err, restoreErr)
+	err := set(ctx)
+	for file, text := range before {
+		if now, readErr := cgroups.ReadFile(s.Path(""), file); readErr == nil && now == text {
+			continue
+		}
+		if restoreErr := cgroups.WriteFile(s.Path(""), file, text); !errors.Is(restoreErr, fs.ErrNotExist) {
+			err = errors.Join(err, restoreErr)
+		}
 	}
 	return err
 }

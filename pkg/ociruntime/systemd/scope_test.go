@@ -23,35 +23,46 @@ type dirManager struct {
 
 func (m dirManager) Path(string) string { return m.dir }
 
-func TestScope_ChangesKeepTheOOMGroup(t *testing.T) {
+func TestScope_ChangesKeepWhatSystemdWritesAgain(t *testing.T) {
 	cgroups.TestMode = true // lets it write to other file systems
 	t.Cleanup(func() { cgroups.TestMode = false })
 	refused := errors.New("refused")
 	for _, tc := range []struct {
-		name          string
-		keep, unified bool
-		err           error
-		want          string
+		name    string
+		keep    []string
+		unified bool
+		err     error
+		want    string
 	}{
-		{"what is set", true, true, nil, "1"},
-		{"what is refused", true, true, refused, "1"},
-		{"what asks for another", false, true, nil, "0"},
-		{"what is set on cgroup v1", true, false, nil, "0"},
+		{"what is set", keptFiles, true, nil, "1 1"},
+		{"what is refused", keptFiles, true, refused, "1 1"},
+		{"what asks for another", keptFiles[1:], true, nil, "0 1"},
+		{"what is set on cgroup v1", keptFiles, false, nil, "0 0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := NewScope(dirManager{dir: t.TempDir()}, nil)
 			s.unified = tc.unified
-			file := filepath.Join(s.Path(""), oomGroup)
-			must(t, os.WriteFile(file, []byte("1"), 0o600))
-			err := s.change(t.Context(), tc.keep, func(context.Context) error {
-				must(t, os.WriteFile(file, []byte("0"), 0o600))
-				return tc.err
-			})
+			write := func(text string) {
+				for _, file := range keptFiles[:2] { // the kernel has no third
+					must(t, os.WriteFile(filepath.Join(s.Path(""), file), []byte(text), 0o600))
+				}
+			}
+			write("1")
+			err := s.change(t.Context(), tc.keep, func(context.Context) error { write("0"); return tc.err })
 			if !errors.Is(err, tc.err) {
 				t.Errorf("change = %v, want %v", err, tc.err)
 			}
-			if got, err := os.ReadFile(file); string(got) != tc.want {
-				t.Errorf("%s = %q, %v, want %q", oomGroup, got, err, tc.want)
+			var got []string
+			for _, file := range keptFiles[:2] {
+				text, err := os.ReadFile(filepath.Join(s.Path(""), file))
+				must(t, err)
+				got = append(got, string(text))
+			}
+			if got := strings.Join(got, " "); got != tc.want {
+				t.Errorf("%q = %q, want %q", keptFiles[:2], got, tc.want)
+			}
+			if files, err := os.ReadDir(s.Path("")); len(files) != 2 {
+				t.Errorf("files are %v, %v, want two", files, err)
 			}
 		})
 	}
@@ -59,8 +70,8 @@ func TestScope_ChangesKeepTheOOMGroup(t *testing.T) {
 
 func TestScope_ChangesExcludeEachOther(t *testing.T) {
 	s := NewScope(dirManager{dir: t.TempDir()}, nil)
-	err := s.change(t.Context(), true, func(context.Context) error {
-		return s.change(soon(t, ErrSilent), true, func(context.Context) error {
+	err := s.change(t.Context(), nil, func(context.Context) error {
+		return s.change(soon(t, ErrSilent), nil, func(context.Context) error {
 			t.Error("a change began within another")
 			return nil
 		})
@@ -68,7 +79,7 @@ func TestScope_ChangesExcludeEachOther(t *testing.T) {
 	if !errors.Is(err, ErrSilent) {
 		t.Errorf("change within another = %v, want its context's cause", err)
 	}
-	if err := s.change(t.Context(), true, func(context.Context) error { return nil }); err != nil {
+	if err := s.change(t.Context(), nil, func(context.Context) error { return nil }); err != nil {
 		t.Errorf("change after another = %v, want none", err)
 	}
 }

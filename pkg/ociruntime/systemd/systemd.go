@@ -157,15 +157,44 @@ func CheckPath(cgroupsPath string) error {
 	return nil
 }
 
-// checkName refuses names that systemd would refuse.
+// ExpandSlice returns the path of a slice from the root of a hierarchy. It refuses names that are none, and slices whose
+// directories, or those of slices above, have other names than they.
+func ExpandSlice(name string) (string, error) {
+	expanded, err := systemd.ExpandSlice(name)
+	if err != nil || !unitForm().MatchString(name) || len(name) > unitLimit {
+		return "", errors.New("must be the name of a slice, such as a-b.slice")
+	}
+	for element := range strings.SplitSeq(expanded, "/") {
+		if isEscaped(element) {
+			return "", fmt.Errorf("must not have a part like %q: %s", element, escaped)
+		}
+	}
+	return expanded, nil
+}
+
+const escaped = "systemd has the cgroups of names that begin with _, . or cgroup., or with a controller and a dot, elsewhere"
+
+// isEscaped reports whether systemd puts an underscore before the name of a unit to name its directory (src/basic/
+// cgroup-util.c, cg_needs_escape, of systemd 252). libcontainer does not: it would make a second, empty cgroup.
+func isEscaped(name string) bool {
+	first, _, dotted := strings.Cut(name, ".")
+	switch first {
+	case "cgroup", "cpu", "cpuacct", "cpuset", "io", "blkio", "memory", "devices", "pids", "bpf-firewall", "bpf-devices",
+		"bpf-foreign", "bpf-socket-bind", "bpf-restrict-network-interfaces":
+		return dotted
+	}
+	return strings.HasPrefix(name, "_") || strings.HasPrefix(name, ".")
+}
+
+// checkName refuses names that systemd would refuse, or have in another directory.
 func checkName(cgroupsPath string, c *cgroups.Cgroup) error {
 	refuse := func(what, name, want string) error {
 		return fmt.Errorf("config.json: linux.cgroupsPath %q: %s %q %s: %w",
 			cgroupsPath, what, name, want, errdefs.ErrInvalidArgument)
 	}
 	if slice := c.Parent; slice != "" { // else it is system.slice
-		if _, err := systemd.ExpandSlice(slice); err != nil || !unitForm().MatchString(slice) || len(slice) > unitLimit {
-			return refuse("slice", slice, "must be the name of a slice, such as a-b.slice")
+		if _, err := ExpandSlice(slice); err != nil {
+			return refuse("slice", slice, err.Error())
 		}
 	}
 	switch unit := unitName(c); {
@@ -175,6 +204,8 @@ func checkName(cgroupsPath string, c *cgroups.Cgroup) error {
 		return refuse("name", c.Name, "must not be that of a slice")
 	case !unitForm().MatchString(unit) || len(unit) > unitLimit:
 		return refuse("unit", unit, fmt.Sprintf(`must be at most %d letters, digits and :_.\-`, unitLimit))
+	case isEscaped(unit):
+		return refuse("unit", unit, "must have another name: "+escaped)
 	}
 	return nil
 }

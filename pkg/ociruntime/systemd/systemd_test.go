@@ -155,6 +155,15 @@ func TestCheckPath_ScopeNames(t *testing.T) {
 		{"a.slice:b:c.slice", "must not be that of a slice"},
 		{"a.slice:b:c@d", `unit "b-c@d.scope" must`},
 		{"a.slice:b:c/d", "must be at most"},
+		{"memory.slice:b:c", `slice "memory.slice" must not have a part like "memory.slice": systemd has`},
+		{"memory-a.slice:b:c", `"memory.slice"`},
+		{"a-memory.slice:b:c", ""},
+		{"_a.slice:b:c", `"_a.slice"`},
+		{"a.slice:_b:c", `unit "_b-c.scope" must have another name: systemd has`},
+		{"a.slice:.b:c", `unit ".b-c.scope" must`},
+		{"a.slice:cgroup.b:c", `unit "cgroup.b-c.scope" must`},
+		{"a.slice:io.b:c", `unit "io.b-c.scope" must`},
+		{"a.slice:io:c", ""},
 	} {
 		t.Run(fmt.Sprintf("%.40s", tc.path), func(t *testing.T) {
 			err := CheckPath(tc.path)

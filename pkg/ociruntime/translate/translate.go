@@ -47,7 +47,7 @@ func Container(c process.Config) (*configs.Config, error) {
 		NoNewKeyring:     c.NoNewKeyring,
 		Spec:             inBundle(c),
 		RootlessEUID:     os.Geteuid() != 0,
-		RootlessCgroups:  rootlessCgroups(),
+		RootlessCgroups:  rootlessCgroups(c.SystemdCgroup),
 	})
 	if err != nil {
 		return nil, err
@@ -73,13 +73,15 @@ func Cgroup(c process.Config) (*cgroups.Cgroup, error) {
 		spec.Linux.CgroupsPath = c.Spec.Linux.CgroupsPath
 	}
 	return specconv.CreateCgroupConfig(&specconv.CreateOpts{
-		CgroupName: c.ID, UseSystemdCgroup: c.SystemdCgroup, Spec: spec, RootlessCgroups: rootlessCgroups(),
+		CgroupName: c.ID, UseSystemdCgroup: c.SystemdCgroup, Spec: spec, RootlessCgroups: rootlessCgroups(c.SystemdCgroup),
 	}, nil)
 }
 
 // rootlessCgroups is as in runc (rootless_linux.go, shouldUseRootlessCgroupManager): a container without cgroupsPath
-// may have none.
-func rootlessCgroups() bool { return os.Geteuid() != 0 || userns.RunningInUserNS() }
+// may have none. With systemd it would mean that of a user, which a root in a user namespace does not have.
+func rootlessCgroups(systemd bool) bool {
+	return os.Geteuid() != 0 || !systemd && userns.RunningInUserNS()
+}
 
 // keepCgroup2Options gives mounts of cgroup v2 the options that the machine's has. A mount from outside a cgroup
 // namespace would otherwise clear them for the whole hierarchy, such as nsdelegate, without which a container can raise
