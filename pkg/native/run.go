@@ -165,10 +165,11 @@ func (r *Run) kill(p *os.Process) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), deathTimeout)
 	defer cancel()
-	if err := AwaitDeath(ctx, p.Pid); err != nil {
+	pid := p.Pid // which Release forgets
+	if err := AwaitDeath(ctx, pid); err != nil {
 		_ = p.Release() // only the reaper waits for it
-		r.reaper.Unregister(p.Pid)
-		return fmt.Errorf("process %d was killed: %w", p.Pid, err)
+		r.reaper.Unregister(pid)
+		return fmt.Errorf("process %d was killed: %w", pid, err)
 	}
 	return r.collect(p)
 }

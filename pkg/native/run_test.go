@@ -7,8 +7,10 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -322,6 +324,38 @@ func TestExecute_InterruptedWhileAProcessIsToEnd(t *testing.T) {
 	for _, pid := range []int{first, p.next.Pid} {
 		if err := isChild(pid); err == nil {
 			t.Errorf("process %d can be waited for, want that Execute did", pid)
+		}
+	}
+}
+
+// Else the reaper would stop at it for good, and reap no orphan any more.
+func TestKill_LeavesToTheReaperWhoseEndItCannotAwait(t *testing.T) {
+	orphans := reaper.New()
+	go orphans.Run(t.Context()) // ends with the test
+	r := &Run{reaper: orphans, request: new(Request)}
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := cmd.Process.Pid
+	orphans.Register(pid)
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err := r.kill(cmd.Process)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("process %d was killed", pid); !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), want) {
+		t.Errorf("kill = %v, want %v and %q", err, unix.EMFILE, want)
+	}
+	for deadline := time.Now().Add(10 * time.Second); isChild(pid) == nil; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody has reaped the process")
 		}
 	}
 }
