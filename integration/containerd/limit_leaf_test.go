@@ -153,6 +153,23 @@ func TestSystemd_LimitsOfExecs(t *testing.T) {
 	wantNoUnit(t, unit, dir)
 }
 
+// systemd removes an empty scope, often before the shim can read from it what was used.
+func TestSystemd_LimitsVerdictHasTheUsage(t *testing.T) {
+	needCgroup2(t)
+	harness.OursOnly(t, "limits")
+	j := judge{newSystemdEnv(t), publicDir(t)}
+	j.allow("verdict-file")
+	for i := range 30 {
+		id := fmt.Sprint("c", i)
+		c := j.run(id, config{opts: with(j.scoped(id), j.limited("limits", "memory=128Mi"))}, "sh", "-c",
+			"i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")
+		c.wantExit(0)
+		if v := j.verdict(id, "_init"); v.CPU < 10*time.Millisecond || v.MemoryPeak == 0 {
+			t.Errorf("verdict %+v, want the CPU time and memory of a loop", v)
+		}
+	}
+}
+
 // systemd 253 and later know memory.oom.group as OOMPolicy=kill, with which a kill in any cgroup of a scope ends all of it.
 func TestSystemd_LimitsContainerOutlivesAnExecWithoutMemory(t *testing.T) {
 	needCgroup2(t)

@@ -29,8 +29,10 @@ type OOMWatch struct {
 
 	mu          sync.Mutex // held over read and notify, so that Check waits for a report in progress
 	first, last uint64     // the kills that were seen when the watch began, and until now
-	unlogged    uint64     // those that the log does not have yet
-	logged      time.Time
+	// +checklocks:mu
+	unlogged uint64 // those that the log does not have yet
+	// +checklocks:mu
+	logged time.Time
 }
 
 // oomLogInterval is how far apart lines of the log are: a container may run out of memory in a loop.

@@ -87,10 +87,7 @@ func (g *cgroupHandle) Wait() process.Exit {
 			g.log().WithError(err).Error("kill the processes of an exec")
 		}
 	}
-	u := g.readFinal()
-	if !u.CgroupTotal {
-		u.Memory = g.maxRSS
-	}
+	u := g.readFinal(exit.Used)
 	g.final.Store(&u)
 	return exit
 }
@@ -115,17 +112,24 @@ func (g *cgroupHandle) usage(u cgroup.Usage, err error) process.Usage {
 	return process.Usage{CPU: u.CPU, Memory: u.Memory, CgroupTotal: u.Memory > 0}
 }
 
-// readFinal reads the usage of an exec that has ended.
-func (g *cgroupHandle) readFinal() process.Usage {
-	if g.group.Limits == nil {
-		return g.readUsage()
-	}
+// readFinal reads the usage of an exec that has ended. What its cgroup does not tell is leader's: the kernel may not
+// count memory, and systemd may have removed the cgroup with the scope that it is in.
+func (g *cgroupHandle) readFinal(leader cgroup.Account) process.Usage {
+	var all cgroup.Account
 	var err error
-	g.account, err = g.group.Account()
-	u := g.usage(g.account.Usage, err)
-	if !u.CgroupTotal {
-		g.account.Memory = g.maxRSS
+	if g.group.Limits == nil {
+		all.Usage, err = g.group.Usage()
+	} else {
+		all, err = g.group.Account()
 	}
+	u := g.usage(all.Usage, err)
+	if errdefs.IsNotFound(err) {
+		all, u.CPU = leader, leader.CPU
+	}
+	if !u.CgroupTotal {
+		all.Memory, u.Memory = leader.Memory, leader.Memory
+	}
+	g.account = all
 	return u
 }
 

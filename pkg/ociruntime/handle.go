@@ -29,7 +29,6 @@ type handle struct {
 	reaper    *reaper.Reaper
 	child     child
 	pid       int
-	maxRSS    uint64 // in bytes, of the largest process among it and those that it waited for; set by Wait
 	sigkilled bool   // whether SIGKILL ended it; set by Wait
 }
 
@@ -57,11 +56,13 @@ func (h *handle) Wait() process.Exit {
 		log.L.WithError(err).WithField("pid", h.pid).Error("exit status was lost")
 		return process.Exit{Status: 255, At: at}
 	}
-	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
-		h.maxRSS = uint64(usage.Maxrss) << 10 // getrusage(2) counts in kilobytes
-	}
 	status := state.Sys().(syscall.WaitStatus) // what os.ProcessState holds on Linux
 	exit := process.Exit{Status: utils.ExitStatus(unix.WaitStatus(status)), At: at}
+	exit.Used.User, exit.Used.System = state.UserTime(), state.SystemTime()
+	exit.Used.CPU = exit.Used.User + exit.Used.System
+	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
+		exit.Used.Memory = uint64(usage.Maxrss) << 10 // getrusage(2) counts in kilobytes
+	}
 	if status.Signaled() {
 		exit.Signal = status.Signal()
 	}

@@ -45,7 +45,7 @@ func (p *Process) await() {
 	if p.execID == "" {
 		p.container.finishExecs()
 	}
-	used := p.account()
+	used := p.account(exit)
 	p.opLock <- struct{}{} // a Start in flight publishes its TaskStart first
 	p.recordVerdict(exit, used)
 	p.publishExit(exit)

@@ -175,6 +175,8 @@ type fakeProcess struct {
 	reaped chan struct{}
 	once   sync.Once
 
+	used   cgroup.Account // that Wait tells
+
 	mu    sync.Mutex
 	heard []syscall.Signal // guarded by mu
 }
@@ -183,7 +185,7 @@ func (p *fakeProcess) Pid() int       { return p.pid }
 func (p *fakeProcess) die(status int) { p.once.Do(func() { p.died <- status }) }
 func (p *fakeProcess) Wait() Exit {
 	defer close(p.reaped)
-	exit := Exit{Status: <-p.died, At: time.Now()}
+	exit := Exit{Status: <-p.died, At: time.Now(), Used: p.used}
 	if exit.Status > 128 {
 		exit.Signal = syscall.Signal(exit.Status - 128)
 	}

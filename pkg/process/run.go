@@ -312,7 +312,7 @@ func (p *Process) recordVerdict(exit Exit, used cgroup.Account) {
 }
 
 // account returns what a run that has exited used, or nothing for a process that is none.
-func (p *Process) account() cgroup.Account {
+func (p *Process) account(exit Exit) cgroup.Account {
 	if p.run == nil {
 		return cgroup.Account{}
 	}
@@ -321,7 +321,9 @@ func (p *Process) account() cgroup.Account {
 	}
 	c := p.container
 	used, err := c.Cgroup().Account()
-	if err != nil {
+	if errdefs.IsNotFound(err) {
+		used = exit.Used // systemd removes an empty scope
+	} else if err != nil {
 		p.logger().WithError(err).Warn("usage of a run")
 	}
 	c.oom.Check()

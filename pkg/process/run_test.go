@@ -218,6 +218,26 @@ func TestRun_AContainerIsNotJudgedForAnExecThatRanOutOfMemory(t *testing.T) {
 	}
 }
 
+// systemd removes an empty scope, and with it what the kernel counted.
+func TestRun_VerdictSaysWhatInitUsedIfTheCgroupIsGone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "c1")
+	must(t, os.Mkdir(dir, 0o755))
+	f := newFake()
+	f.group = cgroup.New(map[string]string{"": dir})
+	w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{}}})
+	f.init.used = cgroup.Account{
+		Usage: cgroup.Usage{CPU: 3 * time.Second, Memory: 7 << 20}, User: 2 * time.Second, System: time.Second,
+	}
+	must(t, w.Init().Start(ctx))
+	must(t, os.Remove(dir))
+	f.init.die(0)
+	<-w.Init().Exited()
+	v := w.Verdicts()
+	if len(v) != 1 || v[0].CPU != 3*time.Second || v[0].User != 2*time.Second || v[0].MemoryPeak != 7<<20 {
+		t.Errorf("verdicts %+v, want one with what init used", v)
+	}
+}
+
 // On v1 the kernel kills one process where memory is used up.
 func TestRun_AContainerEndsWhenItsMemoryIsUsedUpOnV1(t *testing.T) {
 	dir := t.TempDir()

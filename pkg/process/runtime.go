@@ -111,6 +111,8 @@ type Exit struct {
 	Status int            // exit code, or 128 + number of the signal that killed it
 	At     time.Time      // when the kernel reported it
 	Signal syscall.Signal `json:",omitempty"` // that killed it; 0 if it exited
+	// Used is the CPU time of it and of all that it waited for, and the largest resident memory of one of them.
+	Used cgroup.Account `json:"-"`
 }
 
 // Config is what a container is created with. The caller has checked it.
