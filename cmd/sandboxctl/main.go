@@ -27,11 +27,7 @@ var version = "unknown"
 func main() { os.Exit(run(os.Args[1:])) }
 
 func run(args []string) int {
-	signals := []os.Signal{unix.SIGINT, unix.SIGTERM}
-	if !signal.Ignored(unix.SIGHUP) { // as nohup(1) has it
-		signals = append(signals, unix.SIGHUP)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	ctx, stop := untilSignal()
 	defer stop()
 	cmd := root()
 	cmd.SetArgs(args)
@@ -44,6 +40,17 @@ func run(args []string) int {
 	}
 	fmt.Fprintln(os.Stderr, "sandboxctl:", cli.PrintableText(err.Error()))
 	return 1
+}
+
+// untilSignal returns a context that the first signal ends. Another one ends the program, which may hang.
+func untilSignal() (context.Context, context.CancelFunc) {
+	signals := []os.Signal{unix.SIGINT, unix.SIGTERM}
+	if !signal.Ignored(unix.SIGHUP) { // as nohup(1) has it
+		signals = append(signals, unix.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 func root() *cobra.Command {
