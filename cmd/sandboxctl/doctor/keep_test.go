@@ -68,6 +68,22 @@ func TestKeep_NothingThatIsCertain(t *testing.T) {
 			x.remove("proc/300/exe")
 			x.write("proc/300/status", "Name:\tx\nUid:\t1000\t1000\t1000\t1000\n")
 		}},
+		{"a state directory, beside a user's process whose command line cannot be read", func(x *tree) {
+			x.lost("")
+			x.orphan("c")
+			x.withhold(300)
+			x.write("proc/300/status", "Name:\tx\nUid:\t1000\t1000\t1000\t1000\n")
+		}},
+		{"a state directory, beside containers' processes whose command lines cannot be read", func(x *tree) {
+			x.lost("")
+			x.orphan("d")
+			x.bundle("d")
+			for pid := range 10 {
+				x.process(290+pid, 1, 7, 60)
+				x.link("/usr/bin/python3", fmt.Sprintf("proc/%d/exe", 290+pid))
+				x.withhold(290 + pid)
+			}
+		}},
 		{"a mount", func(x *tree) { x.mountLine("default/c/rootfs") }},
 		{"a shim without containers", func(x *tree) { x.orphan("c") }},
 	} {
@@ -195,6 +211,34 @@ func TestKeep_WhatMayBeSomebodys(t *testing.T) {
 			x.orphan("c")
 			x.remove("proc/300/exe")
 			x.link(x.path("usr/bin/containerd"), "proc/300/exe")
+		}},
+		{"a process whose command line cannot be read", "what may be the shim of any container, pid 300, whose", func(x *tree) {
+			x.lost("")
+			x.orphan("d")
+			x.withhold(300)
+		}},
+		{"one with the program of a shim, and other mounts", "what may be the shim of any container, pid 300, whose", func(x *tree) {
+			x.lost("")
+			x.orphan("d")
+			x.process(300, 1, 7, 60)
+			x.withhold(300)
+		}},
+		{"one that has the name of a shim", "what may be the shim of any container, pid 300, whose", func(x *tree) {
+			x.bundle("c")
+			x.process(300, 1, 7, 60)
+			x.link("/usr/bin/python3", "proc/300/exe")
+			x.write("proc/300/comm", "containerd-shim\n")
+			x.withhold(300)
+		}},
+		{"a shim whose command line is longer than is read", "what may be the shim of c, pid 300, lives", func(x *tree) {
+			x.mountLine("default/c/rootfs")
+			x.orphan("c")
+			x.replace("proc/300/cmdline", "-address", "-x\x00"+strings.Repeat("\x00", 1<<20)+"\x00-address")
+		}},
+		{"one that says nothing in what is read", "what may be the shim of any container, pid 300, whose", func(x *tree) {
+			x.mountLine("default/c/rootfs")
+			x.orphan("c")
+			x.replace("proc/300/cmdline", "-namespace", strings.Repeat("\x00", 1<<20)+"-namespace")
 		}},
 		{"a mount, and a process with the command line of its shim, by a program that is a user's", "what may be the shim of c, pid 300, lives", func(x *tree) {
 			x.mountLine("default/c/rootfs")

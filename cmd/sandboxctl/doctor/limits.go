@@ -45,19 +45,19 @@ func (e *Examination) inotify(context.Context) []Finding {
 
 // inotifyUse counts what processes of root have: the limits are for each user.
 func (e *Examination) inotifyUse() (instances, watches int) {
-	for _, p := range e.Root.Processes() {
+	for _, pid := range e.Root.Pids() {
 		var stat syscall.Stat_t
-		if syscall.Stat(e.Root.ProcFile(p.Pid, ""), &stat) != nil || int(stat.Uid) != 0 {
+		if syscall.Stat(e.Root.ProcFile(pid, ""), &stat) != nil || int(stat.Uid) != 0 {
 			continue
 		}
-		list, _ := os.ReadDir(e.Root.ProcFile(p.Pid, "fd")) // it may be gone
+		list, _ := os.ReadDir(e.Root.ProcFile(pid, "fd")) // it may be gone
 		for _, fd := range list {
-			target, err := os.Readlink(e.Root.ProcFile(p.Pid, "fd/"+fd.Name()))
+			target, err := os.Readlink(e.Root.ProcFile(pid, "fd/"+fd.Name()))
 			if err != nil || target != "anon_inode:inotify" {
 				continue
 			}
 			instances++
-			text, _ := machine.ReadText(e.Root.ProcFile(p.Pid, "fdinfo/"+fd.Name())) // it may be gone
+			text, _ := machine.ReadText(e.Root.ProcFile(pid, "fdinfo/"+fd.Name())) // it may be gone
 			watches += strings.Count(text, "inotify wd:")
 		}
 	}

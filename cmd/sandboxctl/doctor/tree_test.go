@@ -220,6 +220,20 @@ func (x *tree) orphan(id string) {
 	x.link("/dev/null", "proc/300/fd/0")
 }
 
+// withhold makes a command line that cannot be read.
+func (x *tree) withhold(pid int) {
+	x.Helper()
+	path := fmt.Sprintf("proc/%d/cmdline", pid)
+	x.remove(path)
+	x.must(os.MkdirAll(filepath.Dir(x.path(path)), 0o755))
+	x.must(unix.Mkfifo(x.path(path), 0o600))
+	x.Cleanup(func() { // whoever waits reads its end
+		f, err := os.OpenFile(x.path(path), os.O_RDWR, 0)
+		x.must(err)
+		x.must(f.Close())
+	})
+}
+
 // config says how the tree is examined.
 func (x *tree) config() Config {
 	return Config{

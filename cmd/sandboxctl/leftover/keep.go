@@ -57,21 +57,10 @@ func (s *Scan) keepBundle(b bundle) hold {
 	return hold{}
 }
 
-// String names a shim.
-func (sh shim) String() string {
-	if sh.sure {
-		return fmt.Sprintf("the shim of %s, pid %d", sh.ID, sh.pid)
-	}
-	return fmt.Sprintf("what may be the shim of %s, pid %d", sh.ID, sh.pid)
-}
-
 // removeState returns how to remove a state directory by hand.
 func removeState(dir string) string {
 	return "when no process of the container runs: rm -r --one-file-system -- " + quote(dir) + ", " + again
 }
-
-// wait returns what to do if a shim has to end first.
-func (sh shim) wait() string { return fmt.Sprintf("when process %d has ended, run this again", sh.pid) }
 
 // keepState returns why what a state directory names must not be removed. There may be no such directory. All
 // containerds of a machine may have theirs in the same place.
@@ -131,8 +120,12 @@ func (s *Scan) keepMountsIn(dir string, fine func(at string) bool) hold {
 
 // shimOf finds the shim that was started for a container or a pod, or what may be it.
 func (s *Scan) shimOf(n Name) *shim {
-	for _, sure := range []bool{true, false} {
-		if i := slices.IndexFunc(s.shims, func(sh shim) bool { return sh.Name == n && sh.sure == sure }); i >= 0 {
+	for _, fits := range []func(sh shim) bool{
+		func(sh shim) bool { return sh.Name == n && sh.sure },
+		func(sh shim) bool { return sh.Name == n },
+		func(sh shim) bool { return sh.hidden },
+	} {
+		if i := slices.IndexFunc(s.shims, fits); i >= 0 {
 			return &s.shims[i]
 		}
 	}

@@ -286,7 +286,7 @@ func Take(ctx context.Context, c Config) *Scan {
 	s := &Scan{Config: c}
 	s.State = c.Root.Resolve(c.State) // mount points have no symbolic links in them
 	s.configured = c.State
-	s.shims = s.scanShims()
+	s.shims = s.scanShims(ctx)
 	s.bundles = s.scanBundles(ctx)
 	mounts, _ := s.Root.Mounts() // without them other checks fail
 	for _, m := range mounts {

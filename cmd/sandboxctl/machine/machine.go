@@ -58,32 +58,6 @@ func (r Root) Mounts() ([]*mountinfo.Info, error) {
 	return mountinfo.GetMountsFromReader(bytes.NewReader(text), nil)
 }
 
-// Process is what /proc says of a process.
-type Process struct {
-	Pid  int
-	Args []string
-}
-
-// Processes lists those that have arguments: not the kernel's, and no zombies.
-func (r Root) Processes() []Process {
-	files, _ := filepath.Glob(r.Path("proc/[0-9]*/cmdline")) // the pattern is right
-	var all []Process
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		pid, parseErr := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err == nil && parseErr == nil && len(text) > 0 {
-			all = append(all, Process{pid, strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")})
-		}
-	}
-	return all
-}
-
-// PidText returns the name of a process in /proc.
-func PidText(pid int) string { return strconv.Itoa(pid) }
-
-// ProcFile returns the path of a file of a process.
-func (r Root) ProcFile(pid int, name string) string { return r.Path("proc", PidText(pid), name) }
-
 // Resolve follows the symbolic links in a path of the machine. A path that does not exist stays as it is.
 func (r Root) Resolve(path string) string {
 	resolved, err := filepath.EvalSymlinks(r.Path(path))
@@ -91,25 +65,6 @@ func (r Root) Resolve(path string) string {
 		return path
 	}
 	return filepath.Join("/", strings.TrimPrefix(resolved, string(r)))
-}
-
-// FlagValue returns the value of a flag of a command line, with one dash or two, in the same argument or the next.
-func FlagValue(args []string, names ...string) string {
-	for i, arg := range args {
-		name, value, joined := strings.Cut(arg, "=")
-		for _, n := range names {
-			if name != "-"+n && name != "--"+n {
-				continue
-			}
-			if joined {
-				return value
-			}
-			if i+1 < len(args) {
-				return args[i+1]
-			}
-		}
-	}
-	return ""
 }
 
 // Within reports whether path is dir or below it.
