@@ -9,6 +9,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/cmd/sandboxctl/leftover"
 )
@@ -162,6 +165,14 @@ func TestKeep_WhatMayBeSomebodys(t *testing.T) {
 			x.process(400, 1, 7, 60)
 			x.remove("proc/400/ns/mnt")
 		}},
+		{"a cgroup whose processes cannot be listed", "which processes its cgroups have", func(x *tree) {
+			x.lost("")
+			x.must(os.MkdirAll(x.path("sys/fs/cgroup/default/c/nested/cgroup.procs"), 0o755))
+		}},
+		{"a cgroup of a bundle, with a list that is none", "which processes its cgroups have", func(x *tree) {
+			x.bundle("c")
+			x.lost("x")
+		}},
 		{"a process of a shim that lives", "the shim of lives, pid 200, lives and has its process 401", func(x *tree) {
 			x.lost("401")
 			x.process(401, 400, 7, 61)
@@ -314,6 +325,7 @@ func fixOf(why string) *regexp.Regexp {
 		"pid 200":                      "^when process 200 has ended, run this again$",
 		"pid 400":                      "^when process 400 has ended, run this again$",
 		"is not below":                 "^remove the bundle of its pod, then run this again$",
+		"processes its cgroups have":   "^when no process of the container runs: rm -r .*/c, then run this again$",
 		"names no cgroup":              "^when no process of the container runs: rm -r .*/c, then run this again$",
 		"its state cannot be read":     "^when no process of the container runs: rm -r .*/c, then run this again$",
 		"pid 300":                      "^when process 300 has ended, run this again$",
@@ -349,6 +361,23 @@ func TestKeep_ABareBundle(t *testing.T) {
 				t.Errorf("%s: %s is kept for %q, want %q", mounted, l.Kind, l.Keep, why)
 			}
 		}
+	}
+}
+
+// A container that lives may have any number of processes.
+func TestKeep_ListsNoProcessesOfWhatIsWanted(t *testing.T) {
+	x := newTree(t)
+	x.remove("sys/fs/cgroup/default/lives/cgroup.procs")
+	x.must(unix.Mkfifo(x.path("sys/fs/cgroup/default/lives/cgroup.procs"), 0o600))
+	examined := make(chan Report, 1)
+	go func() { examined <- Examine(x.Context(), x.config()) }()
+	select {
+	case r := <-examined:
+		if len(r.Leftovers) > 0 {
+			t.Errorf("leftovers: %+v, want none", r.Leftovers)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the processes of a container that lives are listed")
 	}
 }
 

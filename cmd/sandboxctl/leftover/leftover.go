@@ -157,8 +157,11 @@ func (s *Scan) leftIn(b bundle) (mounts []*mountinfo.Info, text string) {
 		parts = append(parts, fmt.Sprintf("mounts: %d", len(mounts)))
 	}
 	for _, st := range s.states {
-		if st.Name == b.Name && s.here(st) && len(st.pids) > 0 {
-			parts = append(parts, fmt.Sprintf("processes: %d", len(st.pids)))
+		if st.Name != b.Name || !s.here(st) {
+			continue
+		}
+		if pids, _ := st.pids(); len(pids) > 0 { // if they cannot be seen, that is why it is kept
+			parts = append(parts, fmt.Sprintf("processes: %d", len(pids)))
 		}
 	}
 	if parts == nil {
@@ -190,8 +193,11 @@ func (s *Scan) findMounts(known Known) (list []Leftover) {
 		l.Target.Name, l.Target.Mounts = bundleName(dir), mounts
 		l.keep(cmp.Or(s.keepLost(l.Target.Name), s.keepMounts(s.Root.Path(dir))))
 		for _, st := range s.states {
-			if st.Name == l.Target.Name && s.here(st) && len(st.pids) > 0 {
-				l.Target.Processes = len(st.pids)
+			if st.Name != l.Target.Name || !s.here(st) {
+				continue
+			}
+			if pids, err := st.pids(); len(pids) > 0 || err != nil {
+				l.Target.Processes = len(pids)
 				if l.Keep == "" {
 					l.keep(s.foreign(st)) // the processes go first, unless they stay
 				}
@@ -241,8 +247,8 @@ func (s *Scan) findStates(known Known) (list []Leftover) {
 		}
 		p := part{st.Name, s.Root.Path(bundlePath(s.State, st.Name)), st.dir}
 		l.keep(cmp.Or(s.keepLost(st.Name), s.keepState(p), s.keepDefault(st), s.keepMounts(p.bundle)))
-		if l.Keep == "" && len(st.pids) > 0 {
-			l.Caution = fmt.Sprintf("%d of its processes live, which this kills", len(st.pids))
+		if pids, _ := st.pids(); l.Keep == "" && len(pids) > 0 { // if they cannot be seen, it is kept
+			l.Caution = fmt.Sprintf("%d of its processes live, which this kills", len(pids))
 		}
 		list = append(list, l)
 	}

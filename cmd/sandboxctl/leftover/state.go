@@ -12,12 +12,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	json "github.com/go-json-experiment/json/v1" // whose errors unixfile returns
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
+	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/unixfile"
 )
@@ -26,11 +28,11 @@ import (
 type state struct {
 	Name
 	dir     string
-	bundle  string   // of the container, as its label has it
-	started uint64   // of its first process
-	groups  []string // its cgroups, one for each hierarchy
-	pids    []int    // in them and below
-	doubt   string   // why libcontainer, and with it the delete command, may see something else in it
+	bundle  string                // of the container, as its label has it
+	started uint64                // of its first process
+	groups  []string              // its cgroups, one for each hierarchy
+	pids    func() ([]int, error) // in them and below, listed once
+	doubt   string                // why libcontainer, and with it the delete command, may see something else in it
 }
 
 // readState reads a state directory.
@@ -71,7 +73,7 @@ func (s *Scan) readState(n Name, dir string) (state, error) {
 		st.doubt = "its state names no cgroup"
 	}
 	slices.Sort(st.groups)
-	st.pids = s.processes(st.groups)
+	st.pids = sync.OnceValues(func() ([]int, error) { return s.processes(st.groups) })
 	return st, nil
 }
 
@@ -106,25 +108,49 @@ func bundlePath(state string, n Name) string {
 	return filepath.Join(state, bundleDirs[0], n.Namespace, n.ID)
 }
 
-// processes lists those in cgroups and below.
-func (s *Scan) processes(groups []string) (pids []int) {
-	for _, top := range groups {
-		if !machine.Within(machine.CgroupRoot, top) {
+// processes lists those in cgroups and below, each once. A container can nest cgroups deeper than a path can name.
+func (s *Scan) processes(groups []string) (pids []int, err error) {
+	for _, group := range groups {
+		if !machine.Within(machine.CgroupRoot, group) {
 			continue
 		}
-		_ = filepath.WalkDir(s.Root.Path(top), func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				text, _ := machine.ReadText(filepath.Join(path, "cgroup.procs")) // it may be gone
-				for field := range strings.FieldsSeq(text) {
-					if pid, err := strconv.Atoi(field); err == nil && !slices.Contains(pids, pid) { // on v1 each hierarchy has it
-						pids = append(pids, pid)
-					}
+		top := s.Root.Path(group)
+		text, err := os.ReadFile(filepath.Join(top, procsFile)) // of a threaded cgroup it fails: processes are further up
+		if err == nil {
+			pids, err = appendPids(pids, text)
+		}
+		if err == nil {
+			err = cgroup.WalkNested(top, func(n cgroup.Nested) (err error) {
+				text, err := n.Read(procsFile)
+				if err == nil {
+					pids, err = appendPids(pids, text)
 				}
-			}
-			return nil // what is gone has no processes
-		})
+				if errors.Is(err, unix.EOPNOTSUPP) {
+					return nil // threaded: one above it, and not above top, lists them (cgroup-v2.rst, "Threads")
+				}
+				return err
+			}, nil)
+		}
+		if err != nil && !cgroup.IsGone(err) {
+			return nil, fmt.Errorf("list processes of %s: %w", group, err)
+		}
 	}
-	return pids
+	slices.Sort(pids) // on v1 each hierarchy has them
+	return slices.Compact(pids), nil
+}
+
+const procsFile = "cgroup.procs"
+
+// appendPids adds what cgroup.procs lists.
+func appendPids(pids []int, text []byte) ([]int, error) {
+	for field := range strings.FieldsSeq(string(text)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", procsFile, err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
 }
 
 // foreign returns why it is not certain that all in the cgroups of a container is its own. Removing the container kills
@@ -146,8 +172,13 @@ func (s *Scan) foreign(st state) hold {
 			}
 		}
 	}
-	for _, pid := range st.pids {
-		if h := s.stranger(st, pid); h != (hold{}) {
+	pids, err := st.pids()
+	if err != nil {
+		return holdf(removeState(st.dir), "which processes its cgroups have cannot be seen: %v", err)
+	}
+	seen := map[int]bool{}
+	for _, pid := range pids {
+		if h := s.stranger(st, pid, seen); h != (hold{}) {
 			return h
 		}
 	}
@@ -159,8 +190,9 @@ func (s *Scan) isHierarchy(group string) bool {
 	return slices.ContainsFunc(s.hierarchies, func(h machine.Hierarchy) bool { return h.Dir == group })
 }
 
-// stranger returns why a process in the cgroup of a dead container may not belong to it.
-func (s *Scan) stranger(st state, pid int) hold {
+// stranger returns why a process in the cgroup of a dead container may not belong to it. seen are those that have no
+// shim above them: its own, and those that it has looked at.
+func (s *Scan) stranger(st state, pid int, seen map[int]bool) hold {
 	move := fmt.Sprintf("move process %d out of the cgroup first, %s", pid, again)
 	end := fmt.Sprintf("move process %d out of the cgroup or end it first, %s", pid, again)
 	if pid == os.Getpid() || pid == s.Daemon || pid == 0 { // 0: one that has no pid here
@@ -178,8 +210,8 @@ func (s *Scan) stranger(st state, pid int) hold {
 	if mounts := s.mountNamespace(machine.PidText(pid)); mounts == "" || mounts == s.namespace {
 		return holdf(end, "its cgroup has process %d, which is not in a mount namespace of a container", pid)
 	}
-	const deepest = 1000 // nothing is: a loop of pids that are used again
-	for at, n := pid, 0; at > 1 && n < deepest; n++ {
+	for at := pid; at > 1 && !seen[at]; { // there is a loop if pids are used again
+		seen[at] = true
 		if i := slices.IndexFunc(s.shims, func(sh shim) bool { return sh.pid == at }); i >= 0 {
 			return holdf(s.shims[i].wait(), "%s, lives and has its process %d", s.shims[i], pid)
 		}
