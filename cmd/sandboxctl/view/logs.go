@@ -11,6 +11,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -78,24 +80,34 @@ of the container itself, use kubectl logs or the client that started it.`,
 // ofShim reports whether a line of containerd's log is of the shim that was started for id, or is what containerd says
 // of it. Lines of this project's shims name the namespace, some of containerd's own do not.
 func ofShim(line, namespace, id string) bool {
-	return field(line, "id", id) && (field(line, "namespace", namespace) || !strings.Contains(line, " namespace="))
+	namespaces := fields(line, "namespace")
+	return slices.Contains(fields(line, "id"), id) && (namespaces == nil || slices.Contains(namespaces, namespace))
 }
 
-// field reports whether a line has name=value, with or without quotes.
-func field(line, name, value string) bool {
-	for _, form := range []string{" " + name + "=" + value, " " + name + `="` + value + `"`} {
-		for rest := line; ; {
-			_, after, ok := strings.Cut(rest, form)
-			if !ok {
-				break
-			}
-			if after == "" || after[0] == ' ' {
-				return true
-			}
-			rest = after
+// fields returns the values of name in a line of name=value pairs. A value in quotes has none in it: it may be what a
+// container said. If quotes do not end, there are none.
+func fields(line, name string) (values []string) {
+	for line != "" {
+		end := strings.IndexAny(line, ` "`)
+		if end < 0 {
+			end = len(line)
 		}
+		value, found := strings.CutPrefix(line[:end], name+"=")
+		line = line[end:]
+		if strings.HasPrefix(line, `"`) {
+			quoted, err := strconv.QuotedPrefix(line) // as logrus writes it
+			if err != nil {
+				return nil
+			}
+			text, _ := strconv.Unquote(quoted) // it is quoted
+			value, line = value+text, line[len(quoted):]
+		}
+		if found {
+			values = append(values, value)
+		}
+		line = strings.TrimPrefix(line, " ")
 	}
-	return false
+	return values
 }
 
 func filter(w io.Writer, r io.Reader, keep func(string) bool) error {

@@ -23,6 +23,15 @@ func TestOfShim(t *testing.T) {
 		`time="x" level=info msg="exec ended" container=c2 id=web2 namespace=ns`:   false,
 		`time="x" level=info msg="exec ended" exec_id=web namespace=ns`:            false,
 		`time="x" level=info msg=a id=web2 b=c id="web" namespace=ns`:              true,
+		`time="x" level=info msg="a said \"b\" c" id=web namespace=ns`:             true,
+		`time="x" level=info msg=a id="we\x62" namespace="ns"`:                     true,
+		// What a container says of itself, as its log has it.
+		`time="x" level=info msg="is ready: x id=web namespace=ns y" container=c2 id=other namespace=ns`:     false,
+		`time="x" level=info msg="is ready: x\" id=web namespace=ns \"y" container=c2 id=other namespace=ns`: false,
+		`time="x" level=info msg=ready status="x id=web namespace=ns y" container=c2 id=other namespace=ns`:  false,
+		`time="x" level=info msg=ready status="x namespace=ns y" container=c2 id=web namespace=other`:        false,
+		`time="x" level=info msg="is ready: x id=web namespace=ns y" container=c2 id=web namespace=ns`:       true,
+		`x id=web namespace=ns y" container=c2 id=other namespace=ns`:                                        false, // the end of a line
 		"": false,
 	} {
 		if got := ofShim(line, "ns", "web"); got != want {
