@@ -90,6 +90,13 @@ func TestLeftovers_NothingThatIsWanted(t *testing.T) {
 			x.listen(socketDir+"d", true)
 			x.listens("d")
 		}, ""},
+		{"the same, and a socket whose name has a line for that of the shim", func(x *tree) {
+			x.orphan("c")
+			x.bundle("d")
+			x.listen(socketDir+"d", true)
+			x.listens("d")
+			x.replace("proc/300/task/301/net/unix", "d\n", "d\nb: 2 0 1 1 1 4712 @x\na: 2 0 1 1 1 4711 /run/x\n")
+		}, ""},
 		{"the delete command", func(x *tree) {
 			x.orphan("c")
 			x.write("proc/300/cmdline", strings.ReplaceAll(program+" -namespace default -id c -address /run/containerd/containerd.sock -bundle /b delete", " ", "\x00"))

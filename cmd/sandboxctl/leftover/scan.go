@@ -217,13 +217,14 @@ func (s *Scan) children(pid int) (n int, err error) {
 	return n, nil
 }
 
-// listening returns the paths of the sockets on which a process listens.
+// listening returns the paths of the sockets on which a process listens. There may be others among them: somebody's
+// abstract socket may have a line in its name like that of another socket, which the kernel prints as it is.
 func (s *Scan) listening(pid int) (paths []string, err error) {
 	threads, err := os.ReadDir(s.Root.ProcFile(pid, "task"))
 	if err != nil {
 		return nil, err
 	}
-	byInode, looked := map[string]string{}, false
+	byInode, looked := map[string][]string{}, false
 	for _, t := range threads { // the first thread of a pod's shim is in the pod's network namespace
 		text, readErr := machine.ReadText(s.Root.ProcFile(pid, "task/"+t.Name()+"/net/unix"))
 		if readErr != nil {
@@ -233,7 +234,8 @@ func (s *Scan) listening(pid int) (paths []string, err error) {
 		looked = true
 		for line := range strings.Lines(text) { // Num RefCount Protocol Flags Type St Inode Path
 			if f := strings.Fields(line); len(f) == 8 {
-				byInode["socket:["+f[6]+"]"] = f[7]
+				socket := "socket:[" + f[6] + "]"
+				byInode[socket] = append(byInode[socket], f[7])
 			}
 		}
 	}
@@ -246,9 +248,7 @@ func (s *Scan) listening(pid int) (paths []string, err error) {
 	}
 	for _, fd := range list {
 		target, _ := os.Readlink(s.Root.ProcFile(pid, "fd/"+fd.Name())) // it may be closed
-		if path := byInode[target]; path != "" {
-			paths = append(paths, path)
-		}
+		paths = append(paths, byInode[target]...)
 	}
 	return paths, nil
 }
