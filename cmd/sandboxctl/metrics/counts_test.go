@@ -4,19 +4,13 @@
 package metrics
 
 import (
-	"context"
-	"errors"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sync/semaphore"
 
 	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
@@ -94,21 +88,6 @@ func TestPatience_IsBounded(t *testing.T) {
 	}
 }
 
-// A scrape that has to wait does so no longer than whoever asked.
-func TestExporter_TurnIsWaitedForWithTheRequest(t *testing.T) {
-	e := &Exporter{turn: semaphore.NewWeighted(1)}
-	if err := e.turn.Acquire(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	w := httptest.NewRecorder()
-	e.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil))
-	if w.Code != http.StatusServiceUnavailable {
-		t.Errorf("status %d while another scrape goes on, want %d", w.Code, http.StatusServiceUnavailable)
-	}
-}
-
 // alone is a node without containerd.
 func alone(t *testing.T) *node.Node {
 	t.Helper()
@@ -118,47 +97,6 @@ func alone(t *testing.T) *node.Node {
 	n, err := node.OpenLater(node.Config{Address: filepath.Join(t.TempDir(), "s"), Timeout: 10 * time.Second})
 	must(t, err)
 	return n
-}
-
-// stuck is of a client that does not read.
-type stuck struct {
-	*httptest.ResponseRecorder
-	deadline time.Time
-	began    chan struct{}
-	release  chan struct{}
-}
-
-func (s *stuck) SetWriteDeadline(at time.Time) error { s.deadline = at; return nil }
-
-func (s *stuck) Write([]byte) (int, error) {
-	close(s.began)
-	<-s.release
-	return 0, errors.New("deadline exceeded")
-}
-
-// A client that does not read its answer holds up no other, nor for ever.
-func TestExporter_ClientThatDoesNotReadHasNoTurn(t *testing.T) {
-	e := newExporter(alone(t), io.Discard)
-	defer e.close()
-	request := func(ctx context.Context) *http.Request {
-		return httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil)
-	}
-	s := &stuck{httptest.NewRecorder(), time.Time{}, make(chan struct{}), make(chan struct{})}
-	done := make(chan struct{})
-	go func() { defer close(done); e.ServeHTTP(s, request(t.Context())) }()
-	<-s.began
-	if left := time.Until(s.deadline); left <= 0 || left > time.Minute {
-		t.Errorf("the client has %v to read, want some seconds", left)
-	}
-	short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	w := httptest.NewRecorder()
-	e.ServeHTTP(w, request(short))
-	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), prefix+"up 0") {
-		t.Errorf("status %d while another client does not read: %s", w.Code, w.Body)
-	}
-	close(s.release)
-	<-done
 }
 
 // What the kernel does not tell is no 0, which would look as if the counter had been reset.

@@ -3,11 +3,12 @@
 
 // Package metrics serves what the containers of a node use to Prometheus, and how long the shims' operations took.
 //
-// A scrape takes a snapshot, which asks each shim of this project for its counters. Scrapes are one at a time, in turn:
-// one that waits longer than Prometheus does is answered with status 503.
+// A scrape takes a snapshot, which asks each shim of this project for its counters. Scrapes are one at a time, each for
+// all requests that came before it began: one that waits longer than Prometheus does is answered with status 503.
 package metrics
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,10 +19,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/semaphore"
 
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
@@ -68,15 +67,19 @@ What a shim measured after the last scrape is lost when it ends.`,
 	return cmd
 }
 
-// writeTimeout is how long a client may take to read its answer.
-const writeTimeout = 10 * time.Second
-
 // serve answers on l until ctx ends.
 func serve(ctx context.Context, l net.Listener, e *Exporter) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", e)
 	const patience = 10 * time.Second
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: patience, IdleTimeout: 10 * patience}
+	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		const buffer = 64 << 10 // else megabytes for each client that does not read
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetWriteBuffer(buffer) // without it the kernel's default stays
+		}
+		return ctx
+	}
 	stopped := make(chan struct{})
 	go func() { // ends with ctx, and is joined below
 		defer close(stopped)
@@ -95,7 +98,7 @@ func serve(ctx context.Context, l net.Listener, e *Exporter) error {
 
 // Exporter is the handler of /metrics.
 type Exporter struct {
-	turn    *semaphore.Weighted // of one; its holder may use the rest
+	turns   *turns // one scrape at a time uses the rest
 	node    *node.Node
 	metrics []metric
 	shims   map[string]shimCounts // as of the last scrape, by the socket
@@ -107,41 +110,60 @@ type Exporter struct {
 
 func newExporter(n *node.Node, log io.Writer) *Exporter {
 	n.CountAll()
-	return &Exporter{
-		turn: semaphore.NewWeighted(1), node: n, metrics: containerMetrics(), shims: map[string]shimCounts{}, log: log,
-	}
+	e := &Exporter{node: n, metrics: containerMetrics(), shims: map[string]shimCounts{}, log: log}
+	e.turns = newTurns(e.gather)
+	return e
 }
 
 func (e *Exporter) close() {
-	_ = e.turn.Acquire(context.Background(), 1) // it fails only with the context
-	_ = e.node.Close()                          // what was asked is answered
+	e.turns.close()
+	_ = e.node.Close() // what was asked is answered
 }
 
 // ServeHTTP implements [http.Handler].
 func (e *Exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !e.turns.requests.TryAcquire(1) {
+		http.Error(w, "too many requests at a time", http.StatusServiceUnavailable)
+		return
+	}
+	defer e.turns.requests.Release(1)
 	ctx := r.Context()
 	if patience, ok := patience(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds")); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
-	if e.turn.Acquire(ctx, 1) != nil {
-		http.Error(w, "the scrape before this one goes on", http.StatusServiceUnavailable)
-		return
+	a, err := e.turns.wait(ctx)
+	switch {
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case a.err != nil:
+		http.Error(w, a.err.Error(), http.StatusInternalServerError)
+	default:
+		w.Header().Set("Content-Type", string(textFormat))
+		e.turns.write(w, a)
 	}
-	families, err := e.gather(ctx)
-	// It begins here, since a scrape takes as long as --timeout lets it.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // some tests have no connection
-	answer := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return families, err })
-	promhttp.HandlerFor(answer, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
-// gather does one scrape. The turn ends with it: a client may take its time to read.
-func (e *Exporter) gather(ctx context.Context) ([]*dto.MetricFamily, error) {
-	defer e.turn.Release(1)
+// textFormat is what every Prometheus reads.
+var textFormat = expfmt.NewFormat(expfmt.TypeTextPlain)
+
+// gather does one scrape.
+func (e *Exporter) gather(ctx context.Context) ([]byte, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(scrape{e, ctx})
-	return registry.Gather()
+	families, err := registry.Gather()
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	encoder := expfmt.NewEncoder(&text, textFormat)
+	for _, family := range families {
+		if err := encoder.Encode(family); err != nil {
+			return nil, err
+		}
+	}
+	return text.Bytes(), nil
 }
 
 // patience returns how long Prometheus waits, according to the header of its request. The bounds keep clients from
@@ -159,7 +181,7 @@ func patience(header string) (time.Duration, bool) {
 // on the containers.
 type scrape struct {
 	exporter *Exporter
-	ctx      context.Context //nolint:containedctx // of one request, which the interface has no argument for
+	ctx      context.Context //nolint:containedctx // of one scrape, which the interface has no argument for
 }
 
 // Describe implements [prometheus.Collector].

@@ -56,6 +56,16 @@ func run(t *testing.T, o *cli.Options) (string, *bufio.Reader) {
 	return strings.TrimSpace(strings.TrimPrefix(line, "metrics at ")), lines
 }
 
+// length returns that of an answer.
+func length(t *testing.T, url string) int {
+	t.Helper()
+	answer, err := http.Get(url)
+	must(t, err)
+	text, err := io.ReadAll(answer.Body)
+	must(t, errors.Join(err, answer.Body.Close()))
+	return len(text)
+}
+
 // up reports whether a scrape says that containerd answered.
 func up(t *testing.T, url string) bool {
 	t.Helper()
