@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 # SPDX-License-Identifier: Apache-2.0
 
-# The part of install.sh that plans containerd's new configuration in $work, and checks it. It replaces nothing.
+# The part of install.sh that plans containerd's new configuration in $work, checks it, and saves the former files. It
+# replaces nothing.
 #
 # containerd 2.x merges imported files, so the tables go into a drop-in file; if necessary, an import is added to
 # config.toml. In containerd 1.x an imported file replaces the whole section of a plugin, so the tables go to the end of
@@ -20,17 +21,24 @@ tables() {
 	done
 }
 
-# stripped FILE prints a configuration without what this script added.
+# stripped FILE [keep] prints a configuration without what this script added. The version stays if others added lines
+# that it is for. With "keep" only this runtime's handlers go.
 stripped() {
 	[ -e "$1" ] || return 0
-	awk -v begin="$mark_begin" -v end="$mark_end" -v path="$dropin" -v q="'" '
+	awk -v begin="$mark_begin" -v end="$mark_end" -v path="$dropin" -v q="'" -v keep="${2:-}" '
 		function without(line, quote,    element, at) {
 			element = quote path quote ", "
 			at = index(line, element)
 			return at ? substr(line, 1, at - 1) substr(line, at + length(element)) : line
 		}
-		$0 == begin { ours = 1 }
-		ours { if ($0 == end) ours = 0; next }
+		$0 == begin { ours = 1; kept = 0; next }
+		ours && $0 == end { ours = 0; next }
+		NR == FNR { foreign += !ours; next } # the file is read twice
+		ours {
+			if (/^\[/) kept = keep != "" && $0 !~ /\.runtimes\.sandbox(-pauseless)?\]$/
+			if (/^version = / ? foreign : kept && NF) print
+			next
+		}
 		{ # other programs that write the file change quotes, and drop comments
 			bare = $0
 			sub(/#.*/, "", bare)
@@ -38,7 +46,7 @@ stripped() {
 			if (bare == "imports=[" path "]") next
 			$0 = without(without($0, "\""), q)
 			print
-		}' "$1"
+		}' "$1" "$1"
 }
 
 # dropin_is_ours reports whether there is a drop-in that this script wrote.
@@ -110,7 +118,9 @@ same_otherwise() {
 	[ ! -s "$work/difference" ]
 }
 
-# read_baseline writes containerd's dump of the configuration without this script's lines to $work/before.
+# read_baseline writes containerd's dump of the configuration without this script's lines to $work/before, and that of
+# the configuration as it is to $work/now. Nothing else may change in the latter: others may have added lines that need
+# those of this script. After a run that was cut short it does not count.
 read_baseline() {
 	[ ! -L "$config" ] || refuse "$config is a symbolic link: something else manages it. $here/containerd-$((major > 1 ? 2 : 1)).toml has what to add"
 	stripped "$config" >"$work/stripped"
@@ -127,6 +137,8 @@ read_baseline() {
 	fi
 	write "$baseline" "$work/base" || refuse "cannot write $baseline: nothing was changed"
 	dump "$baseline" before || refuse "containerd $version cannot read $config as it is now: $(tail -n 1 "$work/error")"
+	current=before
+	if [ -e "$config" ] && [ ! -e "$unfinished" ] && dump "$config" now; then current=now; fi
 	socket=$(address before)
 	[ -n "$socket" ] || refuse "containerd $version does not tell its socket in: $containerd --config $config config dump"
 	if broken_before=$(broken_cri 2>"$work/error"); then :; else
@@ -158,7 +170,7 @@ has_all() {
 
 # fits reports whether the candidate has the handlers and nothing else differs.
 fits() {
-	same_otherwise before after || return 1
+	same_otherwise "$current" after || return 1
 	has_all "$(handlers after)" ||
 		refuse "the handlers would not count, since a file that $config imports replaces the section of CRI: say --config with that file"
 }
@@ -245,17 +257,31 @@ plan_uninstall() {
 		refuse "$config imports $dropin in a form that install.sh did not write: take it out of imports; nothing was changed"
 }
 
+# check_former has containerd read the former configuration. If more than handlers would change without the lines of this
+# script, such as the type of a runtime that got options since, what is no handler of this runtime stays.
+check_former() {
+	[ -e "$work/new" ] || return 0
+	check_candidate || refuse "containerd $version does not read the former configuration: $(tail -n 1 "$work/error")"
+	! same_otherwise "$current" after || return 0
+	complain "without what install.sh wrote, more than its handlers would change (< now, > then):"
+	cat "$work/difference" >&2
+	stripped "$config" keep >"$work/new"
+	{ check_candidate && same_otherwise "$current" after; } ||
+		refuse "write that outside of the lines and the file that install.sh wrote, then try again; nothing was changed"
+	say "$config: what this needs stays there, as lines of yours"
+}
+
 # settled reports whether the files are as planned.
 settled() {
 	if [ -e "$work/new" ]; then cmp -s "$work/new" "$config"; else [ ! -e "$config" ]; fi &&
 		if [ -e "$work/new-dropin" ]; then cmp -s "$work/new-dropin" "$dropin"; else [ ! -e "$dropin" ]; fi
 }
 
-# verify has containerd read the real files, and compares the result with the baseline.
+# verify has containerd read the real files, and compares the result with that of before.
 verify() {
 	if [ ! -e "$config" ]; then return 0; fi
 	dump "$config" final || refuse "containerd $version cannot read the new files: $(tail -n 1 "$work/error")"
-	same_otherwise before final || {
+	same_otherwise "$current" final || {
 		cat "$work/difference" >&2
 		refuse "the new files change more than this runtime's handlers"
 	}
@@ -263,4 +289,34 @@ verify() {
 		have=$(handlers final)
 		has_all "$have" || refuse "handlers are \"$have\" with the new files, want \"$wanted\""
 	fi
+}
+
+# remember saves the files in $former. After a run that was cut short these are the files that it found, unless somebody
+# else changed the configuration since. Its shim counts only if it was at the same place.
+remember() {
+	mkdir -m 0700 "$former"
+	if $configure && [ -d "$unfinished" ] && stripped "$unfinished/config" | cmp -s - "$work/stripped"; then
+		resumed=true
+		cp -p "$unfinished"/* "$former" || refuse "cannot copy $unfinished"
+		broken_before=$(cat "$former/broken")
+	else
+		keep "$config" config
+		keep "$dropin" dropin
+		keep "$backup" backup
+		[ -d "$conf_d" ] || : >"$former/no-conf.d"
+		say "${broken_before:-}" >"$former/broken"
+	fi
+	if $place && ! { $resumed && [ "$shim" = "$(cat "$former/placed")" ]; }; then
+		rm -f "$former/shim"
+		keep "$shim" shim
+	fi
+	$resumed || if $place; then say "$shim"; fi >"$former/placed"
+	if $configure && [ -e "$unfinished" ]; then changed=true restarted=true; fi # not before all is saved
+}
+
+# save copies the former files for the next run, in case this one is cut short.
+save() {
+	rm -rf "$unfinished" "$unfinished.sandbox-part"
+	cp -rp "$former" "$unfinished.sandbox-part" && flush "$unfinished.sandbox-part"/* "$unfinished.sandbox-part" &&
+		mv "$unfinished.sandbox-part" "$unfinished" && flush "$(dirname "$config")"
 }

@@ -326,9 +326,7 @@ do_uninstall() {
 	shared=$(importers)
 	if $configure; then
 		plan_uninstall
-		if [ -e "$work/new" ]; then
-			check_candidate || refuse "containerd $version does not read the former configuration: $(tail -n 1 "$work/error")"
-		fi
+		check_former
 	fi
 	if $dry; then
 		if $place; then what="$shim and "; else what=''; fi
@@ -364,36 +362,6 @@ do_uninstall() {
 		rm -f "$backup"
 		rmdir "$conf_d" 2>/dev/null || : # others may use it
 	fi
-}
-
-# remember saves the files in $former. After a run that was cut short these are the files that it found, unless somebody
-# else changed the configuration since. Its shim counts only if it was at the same place.
-remember() {
-	mkdir -m 0700 "$former"
-	if $configure && [ -d "$unfinished" ] && stripped "$unfinished/config" | cmp -s - "$work/stripped"; then
-		resumed=true
-		cp -p "$unfinished"/* "$former" || refuse "cannot copy $unfinished"
-		broken_before=$(cat "$former/broken")
-	else
-		keep "$config" config
-		keep "$dropin" dropin
-		keep "$backup" backup
-		[ -d "$conf_d" ] || : >"$former/no-conf.d"
-		say "${broken_before:-}" >"$former/broken"
-	fi
-	if $place && ! { $resumed && [ "$shim" = "$(cat "$former/placed")" ]; }; then
-		rm -f "$former/shim"
-		keep "$shim" shim
-	fi
-	$resumed || if $place; then say "$shim"; fi >"$former/placed"
-	if $configure && [ -e "$unfinished" ]; then changed=true restarted=true; fi # not before all is saved
-}
-
-# save copies the former files for the next run, in case this one is cut short.
-save() {
-	rm -rf "$unfinished" "$unfinished.sandbox-part"
-	cp -rp "$former" "$unfinished.sandbox-part" && flush "$unfinished.sandbox-part"/* "$unfinished.sandbox-part" &&
-		mv "$unfinished.sandbox-part" "$unfinished" && flush "$(dirname "$config")"
 }
 
 do_"$action"
