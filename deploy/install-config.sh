@@ -55,11 +55,27 @@ dropin_is_ours() { [ -e "$dropin" ] && [ "$(sed 1q "$dropin")" = "$dropin_head" 
 # made_here reports whether there is no configuration, or only lines that this script wrote.
 made_here() { [ ! -e "$config" ] || { [ ! -s "$work/stripped" ] && [ ! -e "$backup" ] && grep -qF "$mark_begin" "$config"; }; }
 
+# ours_is_there reports whether an earlier run gave handlers: in containerd 1.x they are in the block.
+ours_is_there() { dropin_is_ours || grep -qsF "$mark_begin" "$config"; }
+
 # file_version FILE prints the top-level version of a configuration, or nothing, which means version 1.
 file_version() { awk '/^[ \t]*\[/ { exit } /^[ \t]*version[ \t]*=/ { sub(/#.*/, ""); sub(/.*=[ \t]*/, ""); print $1; exit }' "$1"; }
 
 # imports FILE prints the top-level imports of a configuration.
 imports() { awk '/^[ \t]*\[/ && !open { exit } /^[ \t]*imports[ \t]*=/ { open = 1 } open { sub(/#.*/, ""); print } open && /\]/ { exit }' "$1"; }
+
+# missing_imports FILE prints the first import that does not exist. containerd 2.x does not start with it, but does not
+# say so when it reads the file. One with a * may name nothing.
+missing_imports() {
+	imports "$1" | grep -oE "\"[^\"]*\"|'[^']*'" | sed 's/^.//; s/.$//' | while read -r file; do
+		case $file in
+		*\** | "$dropin") continue ;;
+		/*) path=$file ;;
+		*) path=$(dirname "$config")/$file ;;
+		esac
+		[ -e "$path" ] || say "$file"
+	done | sed 1q
+}
 
 # imports_conf_d FILE reports whether a configuration imports all files of conf.d, as containerd's default does.
 imports_conf_d() {
@@ -123,6 +139,10 @@ same_otherwise() {
 # those of this script. After a run that was cut short it does not count.
 read_baseline() {
 	[ ! -L "$config" ] || refuse "$config is a symbolic link: something else manages it. $here/containerd-$((major > 1 ? 2 : 1)).toml has what to add"
+	if [ -e "$config" ] && ! awk -v begin="$mark_begin" -v end="$mark_end" '
+		$0 == begin { open = 1 } $0 == end { open = 0 } END { exit open + 0 }' "$config"; then
+		refuse "$config: the line \"$mark_end\" is missing: put it back, or take out the lines that follow \"$mark_begin\""
+	fi
 	stripped "$config" >"$work/stripped"
 	if ! made_here; then
 		cp "$work/stripped" "$work/base"
@@ -137,6 +157,8 @@ read_baseline() {
 	fi
 	write "$baseline" "$work/base" || refuse "cannot write $baseline: nothing was changed"
 	dump "$baseline" before || refuse "containerd $version cannot read $config as it is now: $(tail -n 1 "$work/error")"
+	missing=$(if $configure && [ "$major" -gt 1 ]; then missing_imports "$work/base"; fi)
+	[ -z "$missing" ] || refuse "$config imports $missing, which does not exist: containerd would not start again"
 	current=before
 	if [ -e "$config" ] && [ ! -e "$unfinished" ] && dump "$config" now; then current=now; fi
 	socket=$(address before)

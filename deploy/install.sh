@@ -285,7 +285,7 @@ do_install() {
 		find_containerd
 		find_daemon
 		read_baseline
-		if [ -n "$(handlers before)" ] && ! dropin_is_ours; then
+		if [ -n "$(handlers before)" ] && ! ours_is_there; then
 			wanted=$(handlers before)
 			say "$config has handlers that somebody else wrote, which stay: $wanted"
 			configure=false

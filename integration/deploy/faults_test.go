@@ -263,6 +263,11 @@ func TestInstall_Refused(t *testing.T) {
 			printed: []string{`runtimes.sandbox is runtime "io.containerd.kata.v2" already`},
 		},
 		{
+			name: "an import that does not exist", config: "imports = ['conf.d/*.toml', 'config.toml', 'none.toml']\n" + running,
+			args: []string{"install"}, status: 1,
+			printed: []string{"imports none.toml, which does not exist: containerd would not start again"},
+		},
+		{
 			name: "a symbolic link", args: []string{"install"}, status: 1,
 			before: func(n *node) {
 				real := filepath.Join(filepath.Dir(n.config), "real.toml")

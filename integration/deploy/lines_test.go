@@ -94,6 +94,37 @@ func TestConfig_LinesAddedSince(t *testing.T) {
 	}
 }
 
+// In containerd 1.x a handler that somebody added stands beside the installer's.
+func TestInstall_HandlerAddedToThoseOfTheInstaller(t *testing.T) {
+	n := newNode(t, release(t, "1.7"), basic).sibling(t, form{config: v2cri + v2runc + grpcTable})
+	n.want(0, nil, "install")
+	const added = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.sandbox-unsafe]\n" +
+		"  runtime_type = \"io.containerd.sandbox.v1\"\n"
+	n.write(n.config, n.read(n.config)+added)
+	want := settings(n.dump())
+	for range 2 {
+		n.want(0, []string{"\nhandlers: sandbox\n"}, "install")
+		n.wantSettings(want, ".sandbox runtime_type", ".sandbox-unsafe runtime_type")
+	}
+	n.want(0, []string{"whose pods fail without the shim: sandbox-unsafe"}, "uninstall")
+	former := strings.ReplaceAll(v2cri+v2runc+grpcTable, "ADDRESS", n.c.Address) + added
+	if text := n.read(n.config); text != former {
+		t.Errorf("the configuration is\n%s\nwant\n%s", text, former)
+	}
+}
+
+// Without the mark at their end nobody knows which lines are the installer's.
+func TestInstall_MarkThatIsMissing(t *testing.T) {
+	n := newNode(t, release(t, "1.7"), basic).sibling(t, form{config: v2cri + v2runc + grpcTable})
+	n.want(0, nil, "install")
+	n.write(n.config, strings.Replace(n.read(n.config), "# end "+shimName+"\n", v2network, 1))
+	before := n.files()
+	said := []string{"config.toml: the line \"# end " + shimName + "\" is missing: put it back"}
+	n.want(1, said, "install")
+	n.want(1, said, "uninstall")
+	n.wantFiles(before)
+}
+
 // wantSettings checks what containerd makes of some keys, which must be there.
 func (n *node) wantSettings(want map[string]string, keys ...string) {
 	n.Helper()
