@@ -161,11 +161,14 @@ read_baseline() {
 	[ -z "$missing" ] || refuse "$config imports $missing, which does not exist: containerd would not start again"
 	current=before
 	if [ -e "$config" ] && [ ! -e "$unfinished" ] && dump "$config" now; then current=now; fi
-	socket=$(address before)
+	socket=${listens:-$(address before)}
 	[ -n "$socket" ] || refuse "containerd $version does not tell its socket in: $containerd --config $config config dump"
 	if broken_before=$(broken_cri 2>"$work/error"); then :; else
 		[ "$action" = install ] || $force || refuse "containerd does not answer on $socket, so nobody knows which containers exist: $(tail -n 1 "$work/error")"
 		broken_before=''
+		# after a run that was cut short it may be that run which broke it
+		[ "$action" != install ] || [ -z "$daemon" ] || [ -e "$unfinished" ] ||
+			refuse "containerd, pid $daemon, does not answer on $socket: $(tail -n 1 "$work/error")"
 	fi
 	[ "$action" = install ] || return 0
 	if grep -E '^disabled_plugins = .*["'\''](cri|io\.containerd\.grpc\.v1\.cri|io\.containerd\.cri\.v1\.runtime)["'\'']' "$work/before" >/dev/null; then

@@ -5,6 +5,8 @@
 # shellcheck shell=sh
 # shellcheck disable=SC2154,SC2034 # variables of install.sh
 
+daemon='' listens='' # the process of the containerd that systemd runs, and the socket that its command line names
+
 # need_tools refuses a node without a program that is needed: without diff, say, all would look the same.
 need_tools() {
 	for tool in awk cat cmp cp date diff grep mktemp mv readlink rm rmdir sed sort sync tail timeout tr xargs; do
@@ -34,12 +36,22 @@ daemon_pid() {
 # daemon_binary prints the program of a process. After an upgrade that is the one by which it will be restarted.
 daemon_binary() { readlink "/proc/$1/exe" | sed 's/ (deleted)$//'; }
 
+# argument PID NAMES prints the value that an option has in the command line of a process. NAMES are those of the option,
+# separated by |.
+argument() {
+	tr '\0' '\n' <"/proc/$1/cmdline" | awk -v names="$2" '
+		take { print; exit }
+		$0 ~ "^--?(" names ")$" { take = 1 }
+		$0 ~ "^--?(" names ")=" { sub(/^[^=]*=/, ""); print; exit }'
+}
+
 # find_containerd finds, unless --containerd says it, the binary of the daemon that will be restarted: there may be others
 # in PATH.
 find_containerd() {
-	if [ -z "$containerd$restart" ]; then
-		pid=$(daemon_pid)
-		if [ -n "$pid" ]; then containerd=$(daemon_binary "$pid"); fi
+	if [ -z "$restart" ]; then daemon=$(daemon_pid) || :; fi
+	if [ -n "$daemon" ]; then
+		listens=$(argument "$daemon" 'a|address')
+		if [ -z "$containerd" ]; then containerd=$(daemon_binary "$daemon"); fi
 		[ -x "$containerd" ] || containerd='' # it was moved
 	fi
 	if [ -z "$containerd" ]; then
@@ -61,29 +73,68 @@ find_containerd() {
 	[ -x "$ctr" ] || refuse "--ctr \"$ctr\": no such program"
 }
 
-# find_daemon checks, if systemd runs containerd, that it reads $config and finds binaries in $bindir.
+# find_daemon checks, if systemd runs containerd, that it is this one and reads $config.
 find_daemon() {
 	[ -z "$restart" ] || return 0
 	[ -d /run/systemd/system ] || refuse "systemd does not run here: say how to restart containerd with --restart"
 	restart='systemctl restart containerd'
-	pid=$(daemon_pid)
-	[ -n "$pid" ] || return 0 # it does not run
-	runs=$(daemon_binary "$pid")
+	[ -n "$daemon" ] || return 0 # it does not run
+	runs=$(daemon_binary "$daemon")
 	if [ -x "$runs" ] && [ "$(readlink -f "$containerd")" != "$runs" ] && [ "$("$runs" --version)" != "$("$containerd" --version)" ]; then
-		refuse "containerd, pid $pid, is $runs, of another version than --containerd $containerd"
+		refuse "containerd, pid $daemon, is $runs, of another version than --containerd $containerd"
 	fi
-	reads=$(tr '\0' '\n' <"/proc/$pid/cmdline" | awk '
-		take { print; exit }
-		/^--?c(onfig)?$/ { take = 1 }
-		/^--?c(onfig)?=/ { sub(/^[^=]*=/, ""); print; exit }')
+	reads=$(argument "$daemon" 'c|config')
 	reads=${reads:-/etc/containerd/config.toml}
 	[ "$reads" = "$config" ] ||
-		refuse "containerd, pid $pid, reads $reads: say --config $reads"
-	finds=$(tr '\0' '\n' <"/proc/$pid/environ" | sed -n 's/^PATH=//p')
-	case ":$finds:$(dirname "$(readlink "/proc/$pid/exe")"):" in
+		refuse "containerd, pid $daemon, reads $reads: say --config $reads"
+}
+
+# check_path checks, after read_baseline, that the containerd that systemd runs finds the shim in $bindir, and no other.
+check_path() {
+	[ -n "$daemon" ] || return 0
+	finds=$(tr '\0' '\n' <"/proc/$daemon/environ" | sed -n 's/^PATH=//p')
+	first=$(opt_path before)
+	finds=${first:+$first/bin:}$finds
+	case ":$finds:$(dirname "$(readlink "/proc/$daemon/exe")"):" in
 	*":$bindir:"*) ;;
-	*) refuse "--bindir $bindir is not in the PATH of containerd, pid $pid: $finds" ;;
+	*) refuse "--bindir $bindir is not in the PATH of containerd, pid $daemon: $finds" ;;
 	esac
+	[ "$action" = install ] || return 0
+	other=$(earlier "$finds")
+	[ -z "$other" ] ||
+		refuse "containerd would start $other, which is before $bindir in its PATH: remove it when no container uses it, or say --bindir ${other%/*}"
+}
+
+# earlier PATH prints the shim that containerd would find in PATH before that of $bindir, if any.
+earlier() {
+	rest=$1:
+	while [ -n "$rest" ]; do
+		dir=${rest%%:*}
+		rest=${rest#*:}
+		case $dir in
+		"$bindir" | "$bindir/") return 0 ;;
+		/*) ;;
+		*) continue ;; # containerd runs none from a relative one
+		esac
+		if [ -f "$dir/$name" ] && [ -x "$dir/$name" ] && [ "$(readlink -f "$dir/$name")" != "$(readlink -f "$shim")" ]; then
+			say "$dir/$name"
+			return 0
+		fi
+	done
+}
+
+# opt_path NAME prints the directory whose bin a plugin of containerd puts before its PATH, unless that plugin does not
+# run. The environment in /proc does not show it.
+opt_path() {
+	! grep -E '^disabled_plugins = .*["'\'']io\.containerd\.internal\.v1\.opt["'\'']' "$work/$1" >/dev/null || return 0
+	! awk '$1 == "io.containerd.internal.v1" && $2 == "opt" && $4 != "ok"' "$work/plugins" | grep . >/dev/null || return 0
+	awk -v q="'" '
+		/^[ \t]*\[/ { table = $0; gsub("[][ \t\"" q "]", "", table) }
+		table == "plugins.io.containerd.internal.v1.opt" && $1 == "path" {
+			gsub("[\"" q "]", "", $3)
+			print $3
+			exit
+		}' "$work/$1"
 }
 
 # dump CONFIG NAME has containerd read a configuration and writes the result to $work/NAME. It fails if containerd

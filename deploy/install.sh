@@ -285,6 +285,7 @@ do_install() {
 		find_containerd
 		find_daemon
 		read_baseline
+		check_path
 		if [ -n "$(handlers before)" ] && ! ours_is_there; then
 			wanted=$(handlers before)
 			say "$config has handlers that somebody else wrote, which stay: $wanted"
@@ -317,6 +318,7 @@ do_uninstall() {
 		find_containerd
 		if $configure; then find_daemon; fi
 		read_baseline
+		if $configure; then check_path; fi
 		exist=$(users) || $force || refuse "containerd does not tell which containers exist; nothing was changed"
 		if [ -n "$exist" ]; then
 			say "$exist" >&2
