@@ -6,8 +6,9 @@
 # with the node's tools, and sets the node's labels. The pod needs hostPID, privileges, and the node's directory
 # HOST_DIR at the same path; NODE_NAME is the node. Further arguments are for install.sh.
 #
-#   pod.sh install [option...]     then labels the node, so that pods of the RuntimeClasses can run there
-#   pod.sh uninstall [option...]   removes the label, waits until no container is left, and removes the rest
+#   pod.sh install [option...]     then labels the node, so that pods of the RuntimeClasses can run there. Another value
+#                                  of the label says until then that the uninstaller has something to do there.
+#   pod.sh uninstall [option...]   changes the label, waits until no container is left, and removes the rest
 set -eu
 trap 'exit 143' TERM # pid 1 would ignore it
 
@@ -30,6 +31,11 @@ esac
 on_node() { nsenter -t "${HOST_PID:-1}" -m -u -i -n -- "$@"; }
 
 label() { kubectl label node "$NODE_NAME" --overwrite "$@"; }
+
+if [ "$action" = install ]; then
+	now=$(kubectl get node "$NODE_NAME" --output 'jsonpath={.metadata.labels.io\.containerd\.sandbox\.v1/installed}')
+	[ "$now" = true ] || label "$installed=installing"
+fi
 
 # The node runs these from its own file system, not from the image.
 mkdir -p "$HOST_DIR"
@@ -76,6 +82,7 @@ uninstall)
 		wait $! # a signal interrupts this, but not install.sh
 	done
 	rm -rf "${HOST_DIR:?}"/*
+	on_node rmdir "$HOST_DIR" || : # in the pod it is a mount
 	label "$installed-" # the DaemonSet then removes this pod
 	;;
 esac

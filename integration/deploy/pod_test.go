@@ -22,19 +22,20 @@ func TestPod_InstallsAndUninstalls(t *testing.T) {
 	before, dump := n.files(), n.dump()
 	const installed = "label node n1 --overwrite io.containerd.sandbox.v1/installed=true " +
 		"io.containerd.sandbox.v1/pauseless=true\n"
+	const asked = "get node n1 --output jsonpath={.metadata.labels.io\\.containerd\\.sandbox\\.v1/installed}\n"
 
 	if status, out := n.pod("install"); status != 0 || !strings.Contains(out, "handlers: sandbox sandbox-pauseless") {
 		t.Fatalf("pod.sh install: exit status %d:\n%s", status, out)
 	}
 	n.wantHandlers(dump)
 	n.wantRestarts(1)
-	n.wantLabels(installed)
+	n.wantLabels(asked + installing + installed)
 
 	if status, out := n.pod("install"); status != 0 || !strings.Contains(out, "nothing to change") {
 		t.Errorf("pod.sh install again: exit status %d:\n%s", status, out)
 	}
 	n.wantRestarts(0)
-	n.wantLabels(installed)
+	n.wantLabels(asked + installed)
 
 	if status, out := n.pod("uninstall"); status != 0 {
 		t.Errorf("pod.sh uninstall: exit status %d:\n%s", status, out)
@@ -45,14 +46,17 @@ func TestPod_InstallsAndUninstalls(t *testing.T) {
 		"label node n1 --overwrite io.containerd.sandbox.v1/installed-\n")
 	_ = os.Remove(n.bindir)
 	n.wantFiles(before)
-	if left, err := filepath.Glob(filepath.Join(n.c.Dir, "host", "*")); len(left) > 0 || err != nil {
-		t.Errorf("left on the node: %q, %v", left, err)
+	if _, err := os.Stat(filepath.Join(n.c.Dir, "host")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory is left on the node: %v", err)
 	}
 }
 
-// What fails on the node is not reported to Kubernetes as done. The pod stays: if it ended it would be started again,
-// and containerd with it.
-func TestPod_ThatFailsLabelsNothing(t *testing.T) {
+// installing is what finds the node for the uninstaller, and for no pod of a RuntimeClass.
+const installing = "label node n1 --overwrite io.containerd.sandbox.v1/installed=installing\n"
+
+// What fails on the node is not reported to Kubernetes as done, but the uninstaller finds the node. The pod stays: if it
+// ended it would be started again, and containerd with it.
+func TestPod_ThatFailsIsNotDone(t *testing.T) {
 	n := newNode(t, release(t, "2.4"), basic)
 	before := n.files()
 	n.restart = "exit 7"
@@ -60,7 +64,9 @@ func TestPod_ThatFailsLabelsNothing(t *testing.T) {
 	if status != 143 || !strings.Contains(out, "fails with status 7") {
 		t.Errorf("pod.sh install: exit status %d:\n%s", status, out)
 	}
-	n.wantLabels("")
+	if got := n.read(filepath.Join(n.c.Dir, "host.labels")); !strings.HasSuffix(got, "installed}\n"+installing) {
+		t.Errorf("kubectl was asked\n%s", got)
+	}
 	_ = os.Remove(n.bindir)
 	n.wantFiles(before)
 }
@@ -81,8 +87,12 @@ func (n *node) pod(args ...string) (int, string) {
 		n.copy(filepath.Join(deployDir, name), filepath.Join(payload, name))
 	}
 	n.copy(n.binary, filepath.Join(payload, shimName))
-	n.script(filepath.Join(payload, "kubectl"), "echo \"$@\" >>"+host+".labels\n")
+	n.script(filepath.Join(payload, "kubectl"), "echo \"$@\" >>"+host+".labels\n[ $1 = label ] || exec cat "+host+".state\n"+
+		"case $* in *installed=*) v=${*#*installed=} && echo \"${v%% *}\" ;; esac >"+host+".state\n")
 	n.write(host+".labels", "")
+	if _, err := os.Stat(host + ".state"); err != nil {
+		n.write(host+".state", "")
+	}
 	n.write(host+".log", "")
 	if err := os.MkdirAll(host, 0o755); err != nil {
 		n.Fatal(err)
@@ -97,7 +107,7 @@ func (n *node) pod(args ...string) (int, string) {
 		"run", "--detach", "--privileged", "--with-ns", "pid:/proc/self/ns/pid", "--runtime", "io.containerd.runc.v2",
 		"--cgroup", "/" + namespace + "/pod", "--log-uri", "file://" + host + ".log",
 		"--mount", bind(payload, "/installer", "ro"), "--mount", bind(host, host, "rw"), "--mount",
-		bind(host+".labels", host+".labels", "rw"),
+		bind(host+".labels", host+".labels", "rw"), "--mount", bind(host+".state", host+".state", "rw"),
 		"--env", "HOST_DIR=" + host, "--env", "NODE_NAME=n1", "--env", fmt.Sprintf("HOST_PID=%d", os.Getpid()), "--env",
 		"RETRY_SECONDS=1",
 		"--env", "PATH=/installer:/bin:/usr/bin:/sbin:/usr/sbin", // the container's, and then the node's
