@@ -23,7 +23,7 @@ import (
 func TestSignals_SecondOneEndsWhatHangs(t *testing.T) {
 	const hang = "SANDBOXCTL_TEST_HANG"
 	if os.Getenv(hang) != "" {
-		ctx, _ := untilSignal() //nolint:govet // the second signal ends it
+		ctx, _ := untilSignal()
 		_, _ = os.Stdout.WriteString("r")
 		<-ctx.Done()
 		_, _ = os.Stdout.WriteString("h")

@@ -69,7 +69,7 @@ func (s *Scan) scanShims(ctx context.Context) (list []shim) {
 	const mostHidden = 4
 	hidden := 0
 	for i, pid := range slices.Concat(likely, others) {
-		line, err := machine.CommandLine{}, error(machine.ErrHidden)
+		line, err := machine.CommandLine{}, machine.ErrHidden
 		if hidden < mostHidden {
 			line, err = s.Root.CommandLine(ctx, pid)
 		}
