@@ -15,13 +15,13 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// wantUnderSystemd is want on a machine whose systemctl says that systemd runs the node's containerd. A real systemd does
-// that in TestSystemd_RunsContainerd.
+// wantUnderSystemd is want on a machine whose systemctl says that systemd runs the node's containerd. A real systemd
+// does that in TestSystemd_RunsContainerd.
 func (n *node) wantUnderSystemd(status int, texts []string, args ...string) {
 	n.Helper()
 	fakes := n.TempDir()
-	n.script(filepath.Join(fakes, "systemctl"), fmt.Sprintf("case $1 in\nshow) echo MainPID=%d ;;\nrestart) exec %s ;;\nesac\n",
-		n.c.Pid(), n.restart))
+	n.script(filepath.Join(fakes, "systemctl"),
+		fmt.Sprintf("case $1 in\nshow) echo MainPID=%d ;;\nrestart) exec %s ;;\nesac\n", n.c.Pid(), n.restart))
 	restart := n.restart
 	n.restart = ""
 	cmd := n.command(args...)
