@@ -27,8 +27,9 @@ type OOMWatch struct {
 	source oomSource // nil when there is nothing to watch
 	waiter sync.WaitGroup
 
-	mu          sync.Mutex // held over read and notify, so that Check waits for a report in progress
-	first, last uint64     // the kills that were seen when the watch began, and until now
+	mu    sync.Mutex // held over read and notify, so that Check waits for a report in progress
+	first uint64     // the kills that were seen when the watch began
+	last  uint64     // those that were seen until now
 	// +checklocks:mu
 	unlogged uint64 // those that the log does not have yet
 	// +checklocks:mu

@@ -34,7 +34,7 @@ func TestOOMWatch_LogsManyKillsInFewLines(t *testing.T) {
 		w := &OOMWatch{cgroup: "c1", notify: func() { reports++ }, source: &rising{}}
 		for range 999 {
 			w.Check()
-			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // time of the bubble
+			time.Sleep(10 * time.Millisecond) // of the bubble
 		}
 		w.Stop()
 	})

@@ -29,7 +29,7 @@ type handle struct {
 	reaper    *reaper.Reaper
 	child     child
 	pid       int
-	sigkilled bool   // whether SIGKILL ended it; set by Wait
+	sigkilled bool // whether SIGKILL ended it; set by Wait
 }
 
 // child is a process that libcontainer or the launcher started.

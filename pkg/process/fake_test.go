@@ -175,7 +175,7 @@ type fakeProcess struct {
 	reaped chan struct{}
 	once   sync.Once
 
-	used   cgroup.Account // that Wait tells
+	used cgroup.Account // that Wait tells
 
 	mu    sync.Mutex
 	heard []syscall.Signal // guarded by mu

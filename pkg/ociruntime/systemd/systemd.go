@@ -157,8 +157,8 @@ func CheckPath(cgroupsPath string) error {
 	return nil
 }
 
-// ExpandSlice returns the path of a slice from the root of a hierarchy. It refuses names that are none, and slices whose
-// directories, or those of slices above, have other names than they.
+// ExpandSlice returns the path of a slice from the root of a hierarchy. It refuses what is no name, and a slice that
+// systemd has in another directory, as it has each below that.
 func ExpandSlice(name string) (string, error) {
 	expanded, err := systemd.ExpandSlice(name)
 	if err != nil || !unitForm().MatchString(name) || len(name) > unitLimit {
@@ -172,10 +172,10 @@ func ExpandSlice(name string) (string, error) {
 	return expanded, nil
 }
 
-const escaped = "systemd has the cgroups of names that begin with _, . or cgroup., or with a controller and a dot, elsewhere"
+const escaped = "systemd has the cgroup elsewhere if a name begins with _, . or cgroup., or with a controller and a dot"
 
-// isEscaped reports whether systemd puts an underscore before the name of a unit to name its directory (src/basic/
-// cgroup-util.c, cg_needs_escape, of systemd 252). libcontainer does not: it would make a second, empty cgroup.
+// isEscaped reports whether systemd puts an underscore before the name of a unit to name its directory (systemd 252,
+// cgroup-util.c, cg_needs_escape). libcontainer does not: it would make a second, empty cgroup.
 func isEscaped(name string) bool {
 	first, _, dotted := strings.Cut(name, ".")
 	switch first {
