@@ -120,7 +120,7 @@ install: ## copy the built binaries to $(DESTDIR)$(PREFIX)/bin (builds them if t
 		sync "$$to.part" && mv -f "$$to.part" "$$to" || exit 1; done # containerd may start it at any time
 
 uninstall: ## remove the installed binaries; refused while containers of the runtime run
-	$(if $(DESTDIR),,sh deploy/package/preremove.sh remove)
+	$(if $(DESTDIR),,UNINSTALLER='make uninstall-node' sh deploy/package/preremove.sh remove)
 	rm -f "$(DESTDIR)$(PREFIX)/bin/$(NAME)" "$(DESTDIR)$(PREFIX)/bin/$(TOOL)"
 
 # The binary and containerd's configuration, with a restart that is undone if containerd does not come back.

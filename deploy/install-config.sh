@@ -31,12 +31,19 @@ stripped() {
 			at = index(line, element)
 			return at ? substr(line, 1, at - 1) substr(line, at + length(element)) : line
 		}
-		$0 == begin { ours = 1; kept = 0; next }
-		ours && $0 == end { ours = 0; next }
-		NR == FNR { foreign += !ours; next } # the file is read twice
+		{ bare = $0; sub(/[ \t\r]+$/, "", bare) } # an editor may have added that to a mark
+		bare == begin { ours = 1; kept = 0; next }
+		ours && bare == end { ours = 0; next }
+		NR == FNR { # the file is read twice
+			if (ours) next
+			foreign++
+			if (/^[ \t]*\[/) inTable = 1
+			if (!inTable && /^[ \t]*version[ \t]*=/) theirs++
+			next
+		}
 		ours {
 			if (/^\[/) kept = keep != "" && $0 !~ /\.runtimes\.sandbox(-pauseless)?\]$/
-			if (/^version = / ? foreign : kept && NF) print
+			if (/^version = / ? foreign && !theirs : kept && NF) print
 			next
 		}
 		{ # other programs that write the file change quotes, and drop comments
@@ -136,11 +143,11 @@ same_otherwise() {
 
 # read_baseline writes containerd's dump of the configuration without this script's lines to $work/before, and that of
 # the configuration as it is to $work/now. Nothing else may change in the latter: others may have added lines that need
-# those of this script. After a run that was cut short it does not count.
+# those of this script. If CRI does not work with it, it does not count.
 read_baseline() {
 	[ ! -L "$config" ] || refuse "$config is a symbolic link: something else manages it. $here/containerd-$((major > 1 ? 2 : 1)).toml has what to add"
 	if [ -e "$config" ] && ! awk -v begin="$mark_begin" -v end="$mark_end" '
-		$0 == begin { open = 1 } $0 == end { open = 0 } END { exit open + 0 }' "$config"; then
+		{ sub(/[ \t\r]+$/, "") } $0 == begin { open = 1 } $0 == end { open = 0 } END { exit open + 0 }' "$config"; then
 		refuse "$config: the line \"$mark_end\" is missing: put it back, or take out the lines that follow \"$mark_begin\""
 	fi
 	stripped "$config" >"$work/stripped"
@@ -160,7 +167,7 @@ read_baseline() {
 	missing=$(if $configure && [ "$major" -gt 1 ]; then missing_imports "$work/base"; fi)
 	[ -z "$missing" ] || refuse "$config imports $missing, which does not exist: containerd would not start again"
 	current=before
-	if [ -e "$config" ] && [ ! -e "$unfinished" ] && dump "$config" now; then current=now; fi
+	if [ -e "$config" ] && dump "$config" now; then current=now; fi
 	socket=${listens:-$(address before)}
 	[ -n "$socket" ] || refuse "containerd $version does not tell its socket in: $containerd --config $config config dump"
 	if broken_before=$(broken_cri 2>"$work/error"); then :; else
@@ -170,6 +177,7 @@ read_baseline() {
 		[ "$action" != install ] || [ -z "$daemon" ] || [ -e "$unfinished" ] ||
 			refuse "containerd, pid $daemon, does not answer on $socket: $(tail -n 1 "$work/error")"
 	fi
+	[ -z "$broken_before" ] || current=before # as it is, it does not work
 	[ "$action" = install ] || return 0
 	if grep -E '^disabled_plugins = .*["'\''](cri|io\.containerd\.grpc\.v1\.cri|io\.containerd\.cri\.v1\.runtime)["'\'']' "$work/before" >/dev/null; then
 		refuse "$config disables CRI, so no handler can be given: take it out of disabled_plugins, or say --binary-only"

@@ -51,8 +51,10 @@ find_containerd() {
 	if [ -z "$restart" ]; then daemon=$(daemon_pid) || :; fi
 	if [ -n "$daemon" ]; then
 		listens=$(argument "$daemon" 'a|address')
-		if [ -z "$containerd" ]; then containerd=$(daemon_binary "$daemon"); fi
-		[ -x "$containerd" ] || containerd='' # it was moved
+		if [ -z "$containerd" ]; then
+			containerd=$(daemon_binary "$daemon")
+			[ -x "$containerd" ] || containerd='' # it was moved
+		fi
 	fi
 	if [ -z "$containerd" ]; then
 		containerd=$(command -v containerd) || refuse "no containerd in PATH: name it with --containerd"

@@ -55,7 +55,7 @@ dropin=$config/conf.d/$name.toml
 if [ -e "$dropin" ] || grep -qsF "begin $name" "$config/config.toml"; then
 	cat >&2 <<-END
 		$name: containerd's configuration still has the handlers of the runtime. Before the removal, this would have
-		taken them away: /usr/share/$name/install.sh uninstall --config-only
+		taken them away: ${UNINSTALLER:-/usr/share/$name/install.sh uninstall --config-only}
 		What is left of it: $dropin, and the lines of $config/config.toml
 		that name $name.
 	END

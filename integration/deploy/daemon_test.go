@@ -62,6 +62,7 @@ func TestInstall_ShimBeforeIt(t *testing.T) {
 	early := t.TempDir()
 	n.startWith("relative", early, n.bindir)
 	n.wantUnderSystemd(0, []string{"would install"}, "install", "--dry-run")
+	n.wantUnderSystemd(1, []string{`--containerd "/none": no such program`}, "install", "--containerd", "/none")
 	other := filepath.Join(early, shimName)
 	n.script(other, "echo Version: 0.0.1\n")
 	before := n.files()

@@ -113,6 +113,49 @@ func TestInstall_HandlerAddedToThoseOfTheInstaller(t *testing.T) {
 	}
 }
 
+// The same after a run that was cut short.
+func TestConfig_LinesAddedBeforeAKilledRun(t *testing.T) {
+	n := newNode(t, release(t, "1.7"), basic).sibling(t, form{config: "version = 2\n" + grpcTable})
+	n.want(0, nil, "install")
+	n.write(n.config, n.read(n.config)+v2options)
+	want, restart := settings(n.dump()), n.restart
+	n.restart = killInstaller
+	n.wantKilled("install")
+	n.restart = restart
+	n.want(0, []string{"cut short", "handlers: sandbox"}, "install")
+	n.wantSettings(want, ".runc runtime_type", ".runc.options SystemdCgroup")
+}
+
+// A configuration with which CRI does not work is none to keep: in containerd 1.x that is one without its default runtime.
+func TestConfig_ThatBreaksCRIIsMended(t *testing.T) {
+	n := newNode(t, release(t, "1.7"), func(n *node) string { return basic1(n) + v2runc })
+	want := settings(n.dump())
+	n.want(0, nil, "install")
+	n.write(n.config, strings.Replace(n.read(n.config), v2runc, "", 1))
+	if err := n.restartContainerd(); err != nil {
+		t.Fatal(err)
+	}
+	n.want(0, []string{"handlers: sandbox"}, "install")
+	n.wantSettings(want, ".runc runtime_type")
+	n.wantCRI()
+}
+
+// Editors add blanks, or a carriage return, to the ends of lines.
+func TestConfig_MarksWithBlanks(t *testing.T) {
+	running := newNode(t, release(t, "1.7"), basic)
+	for _, more := range []string{" ", "\r"} {
+		n := running.sibling(t, form{config: v2cri + v2runc + grpcTable})
+		before := n.files()
+		n.want(0, nil, "install")
+		marks := strings.NewReplacer("these lines\n", "these lines"+more+"\n", "# end "+shimName, "# end "+shimName+more)
+		n.write(n.config, marks.Replace(n.read(n.config)))
+		n.want(0, []string{"handlers: sandbox"}, "install")
+		n.want(0, nil, "uninstall")
+		_ = os.Remove(n.bindir)
+		n.wantFiles(before)
+	}
+}
+
 // Without the mark at their end nobody knows which lines are the installer's.
 func TestInstall_MarkThatIsMissing(t *testing.T) {
 	n := newNode(t, release(t, "1.7"), basic).sibling(t, form{config: v2cri + v2runc + grpcTable})

@@ -161,11 +161,14 @@ func (c *Cgroup) Account() (a Account, err error) {
 		a.User = time.Duration(c.counter("cpu.stat", "user_usec")) * time.Microsecond
 		a.System = time.Duration(c.counter("cpu.stat", "system_usec")) * time.Microsecond
 		a.OOMKills = c.counter("memory.events", "oom_kill")
-		return a, nil
+	} else {
+		a.User = time.Duration(c.counter("cpuacct.usage_user", ""))
+		a.System = time.Duration(c.counter("cpuacct.usage_sys", ""))
+		a.OOMKills = c.counter("memory.oom_control", "oom_kill")
 	}
-	a.User = time.Duration(c.counter("cpuacct.usage_user", ""))
-	a.System = time.Duration(c.counter("cpuacct.usage_sys", ""))
-	a.OOMKills = c.counter("memory.oom_control", "oom_kill")
+	if !c.Exists() { // it went while it was read, and what was missing counted as 0
+		return Account{}, fmt.Errorf("read account of cgroup %s: %w", c, errdefs.ErrNotFound)
+	}
 	return a, nil
 }
 

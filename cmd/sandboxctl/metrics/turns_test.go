@@ -170,8 +170,10 @@ func TestServe_AnswersBesideClientsThatDoNotRead(t *testing.T) {
 	for range 100 {
 		c, err := net.Dial("tcp", l.Addr().String())
 		must(t, err)
-		defer func() { _ = c.Close() }() // nothing is read
+		defer func() { _ = c.Close() }() // no more is read
 		_, err = c.Write([]byte("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"))
+		must(t, err)
+		_, err = c.Read(make([]byte, 1)) // it is being answered
 		must(t, err)
 	}
 	if n := length(t, "http://"+l.Addr().String()+"/metrics"); n != len(text) {
