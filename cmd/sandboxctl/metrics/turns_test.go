@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,10 +103,12 @@ type stuck struct {
 	began chan struct{}
 	cut   chan struct{}
 	once  sync.Once
+	timed atomic.Bool // it has a deadline
 	t     *testing.T
 }
 
 func (s *stuck) SetWriteDeadline(at time.Time) error {
+	s.timed.Store(true)
 	if left := time.Until(at); left <= 0 {
 		s.once.Do(func() { close(s.cut) })
 	} else if left > time.Minute {
@@ -115,6 +118,9 @@ func (s *stuck) SetWriteDeadline(at time.Time) error {
 }
 
 func (s *stuck) Write([]byte) (int, error) {
+	if !s.timed.Load() {
+		s.t.Error("the client may take for ever to read")
+	}
 	close(s.began)
 	<-s.cut
 	return 0, errors.New("deadline exceeded")

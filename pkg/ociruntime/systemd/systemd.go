@@ -157,8 +157,8 @@ func CheckPath(cgroupsPath string) error {
 	return nil
 }
 
-// ExpandSlice returns the path of a slice from the root of a hierarchy. It refuses what is no name, and a slice that
-// systemd has in another directory, as it has each below that.
+// ExpandSlice returns the path of a slice from the root of a hierarchy. It refuses what is no name of a slice, and a
+// slice whose directory, or that of a slice above it, systemd gives another name.
 func ExpandSlice(name string) (string, error) {
 	expanded, err := systemd.ExpandSlice(name)
 	if err != nil || !unitForm().MatchString(name) || len(name) > unitLimit {
