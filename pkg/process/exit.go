@@ -86,10 +86,14 @@ func (c *Container) killRemaining() {
 	defer cancel()
 	if err := c.runtime.KillRemaining(ctx); err != nil {
 		logger(c.ID()).WithError(err).Error("kill what init left behind")
-		for _, p := range c.processes() {
-			if p != c.init {
-				_ = p.Kill(syscall.SIGKILL) // it may be dead, or have never begun
-			}
+		c.killExecs()
+	}
+}
+
+func (c *Container) killExecs() {
+	for _, p := range c.processes() {
+		if p != c.init {
+			_ = p.Kill(syscall.SIGKILL) // it may be dead, or have never begun
 		}
 	}
 }

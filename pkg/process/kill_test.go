@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/limit"
 )
 
 func TestKill_ThawsAPausedContainer(t *testing.T) {
@@ -32,6 +33,47 @@ func TestKill_ThawsAPausedContainer(t *testing.T) {
 			t.Errorf("%s = %q, want THAWED", freezerState, state)
 		}
 		w.wantLog(t, "create c1 | start c1 | paused | exit c1 137")
+	})
+}
+
+// atSignal is a process that calls before as it is signalled.
+type atSignal struct {
+	*fakeProcess
+	before func()
+}
+
+func (p atSignal) Signal(sig syscall.Signal) error {
+	p.before()
+	return p.fakeProcess.Signal(sig)
+}
+
+// An exec that waits for its disk would go on, and could end as if nothing had happened.
+func TestKill_LiftsTheLimitsOfIOOfExecsThatAreKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limited = "8:0 rbps=max wbps=4096 riops=max wiops=max\n"
+		file := filepath.Join(t.TempDir(), "io.max")
+		must(t, os.WriteFile(file, []byte(limited), 0o600))
+		limits := func() string {
+			text, err := os.ReadFile(file)
+			must(t, err)
+			return string(text)
+		}
+		f := newFake()
+		f.group = cgroup.New(map[string]string{"": filepath.Dir(file)})
+		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{WriteBPS: 4096}}})
+		must(t, w.Init().Start(ctx))
+		var when string
+		p := w.addExec(t, "e1")
+		must(t, p.Start(ctx))
+		synctest.Wait()
+		p.handle = atSignal{p.handle.(*fakeProcess), func() { when = limits() }}
+		must(t, w.Init().Kill(syscall.SIGKILL))
+		if when != limited {
+			t.Errorf("io.max = %q when the exec was killed, want %q", when, limited)
+		}
+		if text := limits(); strings.Contains(text, "4096") {
+			t.Errorf("io.max = %q after the kill", text)
+		}
 	})
 }
 

@@ -125,6 +125,7 @@ func (p *Process) Kill(sig syscall.Signal) error {
 		return p.wrap(fmt.Errorf("thaw: %w", err))
 	}
 	if p.limits().LimitsIO() || p.container.config.ExecLimits != nil { // init waits for its execs, and they for a disk
+		p.container.killExecs() // before they could go on
 		p.container.Cgroup().LiftIO()
 	}
 	return nil
