@@ -80,7 +80,9 @@ func TestLimit_OfIO(t *testing.T) {
 		if left := c.execCgroups(); len(left) > 0 {
 			t.Errorf("cgroups left: %v", left)
 		}
-		// Neither does init wait for the disk of an exec. It would for half a minute.
+		// Neither does init wait for the disk of an exec. It would for half a minute. The exec is killed as well if init
+		// dies late.
+		j.must(unix.SchedSetAttr(int(c.process.Pid()), &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0), "idle")
 		x := j.asExec(c, "with-init", []string{fmt.Sprintf("SANDBOX_LIMIT_WRITE_BPS=%d", second)}, large)
 		harness.Eventually(t, "the exec writes", func() error {
 			state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", x.Pid()))
