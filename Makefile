@@ -15,8 +15,8 @@ export GOFLAGS     := -buildvcs=false
 export GOWORK      := off
 export LC_ALL      := C
 unexport CDPATH CONTAINERD_ADDRESS CONTAINERD_NAMESPACE CONTAINERD_SNAPSHOTTER CONTAINER_RUNTIME \
-	CGO_CFLAGS CGO_LDFLAGS GOARCH GODEBUG GOMAXPROCS GOOS GOTRACEBACK GRPC_ADDRESS LISTEN_FDS LISTEN_PID \
-	MAX_SHIM_VERSION NAMESPACE NOTIFY_SOCKET SCHED_CORE SHIM_TEST_RUNTIME SHIM_TEST_ISOLATION TMPDIR TTRPC_ADDRESS
+	CGO_CFLAGS CGO_LDFLAGS GOAMD64 GOARCH GOARM64 GODEBUG GOEXPERIMENT GOFIPS140 GOMAXPROCS GOOS GOTRACEBACK \
+	GRPC_ADDRESS LISTEN_FDS LISTEN_PID MAX_SHIM_VERSION NAMESPACE NOTIFY_SOCKET SCHED_CORE SHIM_TEST_RUNTIME SHIM_TEST_ISOLATION TMPDIR TTRPC_ADDRESS
 # The two that a shell without a login may lack: sudo and CI drop them.
 export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
 export HOME := $(or $(HOME),/root)
@@ -262,7 +262,7 @@ test-v2: deps build ## tests on cgroup v2, in a virtual machine if need be (root
 	@integration/vm/deps.sh cgroup2
 	@integration/cri/deps.sh
 	$(VMTEST) $(ROW) -o $(CURDIR)/bin/vm/cgroup2 -run '$(RUN)' $(PACKAGES)
-	$(if $(filter file,$(origin PKGS)),$(if $(RUN),,$(NOMEMORY)))
+	$(if $(filter file,$(origin PKGS)),$(if $(RUN),,$(if $(filter amd64,$(HOSTARCH)),$(NOMEMORY),@echo "NOT TESTED: a kernel without a controller, which is for amd64")))
 
 # What differs between versions of systemd, and between its cgroup hierarchies. The tests and the shim are static: the C
 # libraries of the other suites differ.
@@ -332,12 +332,12 @@ ARMTESTS := ./pkg/... \
 
 test-arm64: ## tests in an arm64 guest (root); PKGS=, RUN= and KERNEL= choose; WRITE=1: a row of docs/compatibility.md
 	@ARCH=arm64 hack/deps.sh
-	@$(MAKE) --no-print-directory build ARCH=arm64
+	@$(MAKE) --no-print-directory build ARCH=arm64 BIN=bin/arm64
 	$(call ARMTEST,-kernel '$(KERNEL)' $(ROW) -run '$(RUN)' $(if $(filter file,$(origin PKGS)),$(ARMTESTS),$(PACKAGES)))
 
 smoke-arm64: ## a few of them, in at most four minutes (root)
 	@ARCH=arm64 hack/deps.sh
-	@$(MAKE) --no-print-directory build ARCH=arm64
+	@$(MAKE) --no-print-directory build ARCH=arm64 BIN=bin/arm64
 	$(call ARMTEST,'./pkg/native=TestProgram_(Cannot|Without)|TestExecute' ./pkg/ociruntime/launch \
 		'./pkg/ociruntime=TestExec_WithACgroup|TestLauncher_LooksForPrograms' './integration/containerd=$(SMOKE_L3)' './integration/cri=TestPod_Runs')
 

@@ -51,6 +51,9 @@ if [ "${ARCH:-}" = arm64 ] && [ "$(uname -m)" != aarch64 ]; then
 	if ! [ -e /usr/aarch64-linux-gnu/include/stdio.h ]; then
 		missing+=(libc6-dev-arm64-cross)
 	fi
+	if ! [ -e /usr/share/keyrings/debian-archive-keyring.gpg ]; then # signs musl for arm64 (hack/debian.sh)
+		missing+=(debian-archive-keyring)
+	fi
 fi
 # CI must check the scripts in deploy, which run on other people's machines.
 if [ -n "${CI:-}" ] && ! command -v shellcheck >/dev/null; then

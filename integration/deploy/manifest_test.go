@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -167,6 +168,28 @@ func TestManifest_ImageHasWhatThePodsCopy(t *testing.T) {
 	contains(t, "Dockerfile", "${BIN}/"+shimName+" ")
 	for _, manifest := range []string{"daemonset.yaml", "uninstall.yaml"} { // the image is for one architecture
 		contains(t, manifest, "kubernetes.io/arch")
+	}
+}
+
+// The commands of the page that fill in the manifests, for nodes of arm64.
+func TestManifest_PageNamesTheImageAndItsArchitecture(t *testing.T) {
+	page, err := os.ReadFile("../../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := regexp.MustCompile(`(?m)^    (sed .* deploy/\S+\.yaml) \| kubectl apply -f -$`).FindAllStringSubmatch(string(page), -1)
+	if len(commands) != 2 {
+		t.Fatalf("commands of the page: %q, want two", commands)
+	}
+	for _, match := range commands {
+		c := exec.Command("sh", "-c", match[1])
+		c.Dir, c.Env = "../..", append(os.Environ(), "IMAGE=registry.example/amd64/shim:1", "ARCH=arm64")
+		out, err := c.Output()
+		text := string(out)
+		if err != nil || !strings.Contains(text, "image: registry.example/amd64/shim:1\n") || !strings.Contains(text, "arm64") ||
+			strings.Count(text, "amd64") != strings.Count(text, "image: ") {
+			t.Errorf("%s: %v\n%s", match[1], err, text)
+		}
 	}
 }
 

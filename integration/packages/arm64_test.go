@@ -22,7 +22,7 @@ func TestPackages_Arm64(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command(t, root, "make", "build", "ARCH=arm64")
+	command(t, root, "make", "build", "ARCH=arm64", "BIN=bin/arm64")
 	binaries := filepath.Join(root, "bin/arm64")
 	release := filepath.Join(t.TempDir(), "release")
 	command(t, "../../hack/release", "go", "build", "-o", release, ".")
