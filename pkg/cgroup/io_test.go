@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/containerd/cgroups/v3"
+	"golang.org/x/sys/unix"
 )
 
 // aDisk is one of this machine.
@@ -88,6 +90,47 @@ func TestLimitIO_OnV2(t *testing.T) {
 	if text, err = os.ReadFile(c.File("io.max")); err != nil || strings.Contains(string(text), "4096") {
 		t.Errorf("io.max = %q, %v after LiftIO", text, err)
 	}
+}
+
+// Where there is no cgroup.kill. A process whose limits are lifted goes on.
+func TestKill_SignalsBeforeItLiftsLimitsOfIO(t *testing.T) {
+	dir := t.TempDir()
+	limits, procs := filepath.Join(dir, "io.max"), filepath.Join(dir, "cgroup.procs")
+	if err := unix.Mkfifo(limits, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command("sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, procs, fmt.Sprintln(child.Process.Pid))
+	put(t, filepath.Join(dir, "cgroup.freeze"), "0\n")
+	put(t, filepath.Join(dir, "cgroup.events"), "frozen 1\n")
+	killed := make(chan error, 1)
+	go func() { killed <- New(map[string]string{"": dir}).Kill(t.Context(), syscall.SIGKILL) }()
+	lifts, err := os.OpenFile(limits, os.O_WRONLY, 0) // waits until the limits are read
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = child.Wait() // killed
+	}()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the limits are lifted, and no process was killed")
+		_ = child.Process.Kill()
+	}
+	put(t, procs, "")
+	if err := lifts.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-killed; err != nil {
+		t.Error(err)
+	}
+	<-ended
 }
 
 // On v1 nothing else would kill them.

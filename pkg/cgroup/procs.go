@@ -228,9 +228,7 @@ func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
 	if err := c.refuseKill(); err != nil {
 		return err
 	}
-	if sig == syscall.SIGKILL && !c.mayContainSelf() {
-		c.writeKill()
-	}
+	killed := sig == syscall.SIGKILL && !c.mayContainSelf() && c.writeKill()
 	for round, wait := 0, firstPoll; ; round, wait = round+1, min(2*wait, lastPoll) {
 		if pids, err := c.others(); len(pids) == 0 {
 			return err
@@ -238,7 +236,10 @@ func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
 		if sig != syscall.SIGKILL {
 			return c.signalFrozen(ctx, sig)
 		}
-		if round == 0 { // those that wait for a disk do not die meanwhile
+		if round == 0 { // those that wait for a disk do not die meanwhile, and are not to go on
+			if !killed {
+				_ = c.signalEach(sig, nil) // a round tells what fails
+			}
 			c.LiftIO()
 		}
 		if err := c.killRound(ctx, round); err != nil {

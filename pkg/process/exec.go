@@ -108,10 +108,17 @@ func (p *Process) setHandle(h Handle, s *stdio.Streams) {
 	p.streams = s
 }
 
-var errInitExited = fmt.Errorf("the container's init has exited: %w", errdefs.ErrFailedPrecondition)
+var (
+	errInitExited = fmt.Errorf("the container's init has exited: %w", errdefs.ErrFailedPrecondition)
+	errInitKilled = fmt.Errorf("the container's init was killed: %w", errdefs.ErrFailedPrecondition)
+)
 
-// addLiveExec makes init's exit wait for p's, or fails if init has exited (P3, P4).
+// addLiveExec makes init's exit wait for p's, or fails if init has exited (P3, P4), or was killed: it may take a while to
+// die, and Kill ends each exec whose Start came before.
 func (c *Container) addLiveExec(p *Process) error {
+	if c.init.dying.Load() {
+		return p.wrap(fmt.Errorf("start: %w", errInitKilled))
+	}
 	if c.live.TryAcquire(1) { // fails if init's exit waits, or has waited, for all
 		if c.initLives.Err() == nil {
 			return nil

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/unixfile"
@@ -23,6 +25,8 @@ const (
 	// execExitTimeout bounds how long init's exit waits for the exits of execs. All of them are being killed by then, so
 	// only a process in uninterruptible sleep takes this long.
 	execExitTimeout = 30 * time.Second
+	// execKills is how many execs are killed at the same time.
+	execKills = 100
 	// verdictTimeout bounds how long an exit waits until the verdict on it is written.
 	verdictTimeout = 2 * time.Second
 	// verdictWrites is how many verdicts of a container are written at the same time, and mostUnwritten how many wait.
@@ -90,12 +94,17 @@ func (c *Container) killRemaining() {
 	}
 }
 
+// killExecs sends SIGKILL to all execs that have begun. It takes no longer than for one of them, if they are no more than
+// execKills: one that has a cgroup is waited for a moment.
 func (c *Container) killExecs() {
+	var kills errgroup.Group
+	kills.SetLimit(execKills)
 	for _, p := range c.processes() {
 		if p != c.init {
-			_ = p.Kill(syscall.SIGKILL) // it may be dead, or have never begun
+			kills.Go(func() error { return p.Kill(syscall.SIGKILL) })
 		}
 	}
+	_ = kills.Wait() // they may be dead, or have never begun
 }
 
 // publishExit commits the exit and publishes it. The waiter calls it once, with opLock held.

@@ -4,6 +4,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/limit"
@@ -73,6 +77,68 @@ func TestKill_LiftsTheLimitsOfIOOfExecsThatAreKilled(t *testing.T) {
 		}
 		if text := limits(); strings.Contains(text, "4096") {
 			t.Errorf("io.max = %q after the kill", text)
+		}
+	})
+}
+
+// Init may be late to die, for lack of CPU time.
+func TestKill_OfInitLetsNoExecStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, newFake())
+		must(t, w.Init().Start(ctx))
+		synctest.Wait()
+		late := w.Init().handle.(*fakeProcess)
+		w.Init().handle = lateProcess{late}
+		p := w.addExec(t, "e1")
+		must(t, w.Init().Kill(syscall.SIGKILL))
+		wantClass(t, p.Start(ctx), errdefs.ErrFailedPrecondition)
+		late.die(137)
+		w.wantLog(t, "create c1 | start c1 | exec-added e1 | exit c1 137")
+	})
+}
+
+// lateProcess takes no notice of SIGKILL.
+type lateProcess struct{ *fakeProcess }
+
+func (lateProcess) Signal(syscall.Signal) error { return nil }
+
+// One that waits for a disk with the limits of the container takes as long as its runtime waits for it.
+func TestKill_TakesAsLongAsForOneExec(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldOf(t, newFake(), Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{WriteBPS: 4096}}})
+		must(t, w.Init().Start(ctx))
+		for i := range execKills {
+			p := w.addExec(t, fmt.Sprint("e", i))
+			must(t, p.Start(ctx))
+			synctest.Wait()
+			p.handle = atSignal{p.handle.(*fakeProcess), func() { time.Sleep(50 * time.Millisecond) }}
+		}
+		began := time.Now()
+		must(t, w.Init().Kill(syscall.SIGKILL))
+		if took := time.Since(began); took != 50*time.Millisecond {
+			t.Errorf("Kill took %v, want 50 ms", took)
+		}
+	})
+}
+
+func TestKill_LiftsTheLimitsOfIOEvenIfItCannotThaw(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		freezer, blkio := t.TempDir(), t.TempDir()
+		must(t, os.Mkdir(filepath.Join(freezer, freezerState), 0o700)) // writing it fails
+		file := filepath.Join(blkio, "blkio.throttle.write_bps_device")
+		for _, other := range []string{"read_bps", "read_iops", "write_iops"} {
+			must(t, os.WriteFile(filepath.Join(blkio, "blkio.throttle."+other+"_device"), nil, 0o600))
+		}
+		must(t, os.WriteFile(file, []byte("8:0 4096\n"), 0o600))
+		f := newFake()
+		f.group = cgroup.New(map[string]string{"freezer": freezer, "blkio": blkio})
+		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{WriteBPS: 4096}}})
+		must(t, w.Init().Start(ctx))
+		if err := w.Init().Kill(syscall.SIGKILL); !errors.Is(err, unix.EISDIR) {
+			t.Errorf("Kill: %v, want that it cannot thaw", err)
+		}
+		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "4096") {
+			t.Errorf("limit after Kill: %q, %v", text, err)
 		}
 	})
 }

@@ -45,7 +45,8 @@ type Process struct {
 	asked map[Op]func(*stdio.Streams) error // what was asked of the streams before there were any
 	// startAbandoned reports that the caller of Start went away while init, which Create made, was let go.
 	startAbandoned atomic.Bool
-	killed         atomic.Bool // init was sent SIGKILL; a later freeze must be undone; set with mu held
+	killed         atomic.Bool // init is sent SIGKILL; a later freeze must be undone; set with mu held
+	dying          atomic.Bool // init was sent SIGKILL: no exec starts any more
 	// +checklocks:mu
 	startKilled bool // by SIGKILL while endStart was set
 	// +checklocks:mu
@@ -121,12 +122,14 @@ func (p *Process) Kill(sig syscall.Signal) error {
 	if !last {
 		return nil
 	}
-	if err := p.container.Cgroup().Thaw(); err != nil {
-		return p.wrap(fmt.Errorf("thaw: %w", err))
-	}
+	p.dying.Store(true)
+	thawErr := p.container.Cgroup().Thaw()
 	if p.limits().LimitsIO() || p.container.config.ExecLimits != nil { // init waits for its execs, and they for a disk
 		p.container.killExecs() // before they could go on
 		p.container.Cgroup().LiftIO()
+	}
+	if thawErr != nil {
+		return p.wrap(fmt.Errorf("thaw: %w", thawErr))
 	}
 	return nil
 }

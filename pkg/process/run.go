@@ -144,7 +144,7 @@ func (p *Process) endForMemory() {
 	over := kills > p.run.killsBefore
 	p.run.mu.Unlock()
 	if over {
-		go p.killOverLimit(limit.Memory) // ends soon: it only sends a signal
+		go p.killOverLimit(limit.Memory) // ends soon: it only sends signals
 	}
 }
 
