@@ -94,8 +94,8 @@ func (c *Container) killRemaining() {
 	}
 }
 
-// killExecs sends SIGKILL to all execs that have begun. It takes no longer than for one of them, if they are no more than
-// execKills: one that has a cgroup is waited for a moment.
+// killExecs sends SIGKILL to all execs that have begun. Unless there are more than execKills, it takes no longer than
+// for one of them: a moment if that has a cgroup.
 func (c *Container) killExecs() {
 	var kills errgroup.Group
 	kills.SetLimit(execKills)

@@ -37,7 +37,8 @@ func Checks() []Check {
 		{"privileges", "root, without whom much cannot be seen", "sudo sandboxctl doctor", (*Examination).privileges},
 		{
 			"kernel-version", "Linux 5.10 or later",
-			"boot Linux 5.10 or later (Debian: apt-get install linux-image-$(dpkg --print-architecture); then reboot)", (*Examination).kernelVersion,
+			"boot Linux 5.10 or later (Debian: apt-get install linux-image-$(dpkg --print-architecture); then reboot)",
+			(*Examination).kernelVersion,
 		},
 		{
 			"kernel-features", "system calls of the shim, each tried: pidfd_open, clone3, openat2, the mount API, memfd_create",
