@@ -9,14 +9,13 @@
 // Locks: the flock of the index bundle, before that of another bundle. Index has a mutex, and calls nobody with it.
 //
 // Promises: it may be called again, and by several processes at the same time. A container of a running shim is removed
-// only if it is the one that was asked for.
+// only if it is the one that was asked for. The delete command makes no file in a bundle.
 package cleanup
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -126,7 +125,7 @@ func (r Request) all(ctx context.Context, at string) (pid int, exit process.Exit
 		owner = index.ID // it ends now; its own call removes its bundle
 	}
 	var ownerErr error
-	othersErr := r.members(ctx, at, &index, func() {
+	othersErr := r.members(ctx, at, index.Members, func() {
 		if owner != "" { // else it was never made
 			pid, exit, ownerErr = r.containerLocked(ctx, DefaultRoot(r.Namespace), owner, at)
 		}
@@ -144,11 +143,11 @@ func (r Request) all(ctx context.Context, at string) (pid int, exit process.Exit
 	return r.container(ctx)
 }
 
-// members removes the members of index and, by removeOwner, the container of the index bundle. Those that are gone are
-// taken off the index. All have their time to end concurrently, except that those in the PID namespace of another
-// container come before that one. One that cannot die does not delay the others.
-func (r Request) members(ctx context.Context, at string, index *podIndex, removeOwner func()) error {
-	var mu sync.Mutex // guards errs and index.Members
+// members removes the members of the pod whose index is in the bundle at and, by removeOwner, the container of that
+// bundle. All have their time to end concurrently, except that those in the PID namespace of another container come
+// before that one. One that cannot die does not delay the others.
+func (r Request) members(ctx context.Context, at string, members map[string]podEntry, removeOwner func()) error {
+	var mu sync.Mutex // guards errs
 	var errs []error
 	var early, late sync.WaitGroup
 	begin := make(chan struct{}) // closed when the late ones may begin
@@ -159,15 +158,12 @@ func (r Request) members(ctx context.Context, at string, index *podIndex, remove
 			late.Go(func() { <-begin; remove() })
 		}
 	}
-	for id, e := range maps.Clone(index.Members) {
+	for id, e := range members {
 		run(e.Bundle, func() {
-			err := r.member(ctx, at, id, e)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
+			if err := r.member(ctx, at, id, e); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
 				errs = append(errs, fmt.Errorf("container %q of the same pod: %w", id, err))
-			} else {
-				delete(index.Members, id)
 			}
 		})
 	}
@@ -185,13 +181,12 @@ func (r Request) members(ctx context.Context, at string, index *podIndex, remove
 	close(begin)
 	late.Wait()
 	<-ended
-	if err := index.write(at); err != nil && !errors.Is(err, os.ErrNotExist) {
-		log.L.WithError(err).WithField("bundle", at).Warn("list what is left of the pod; all is removed again")
-	}
 	return errors.Join(errs...)
 }
 
 // member removes a container of the pod, unless its bundle belongs to another pod by now: a new container has its id.
+// The link of one that is removed goes, so that the next call skips it. The index cannot say so: a file that is made in
+// a bundle while containerd removes it would keep it.
 func (r Request) member(ctx context.Context, at, id string, e podEntry) error {
 	if _, err := os.Stat(e.Bundle); err == nil {
 		if other, err := indexBundle(e.Bundle); err != nil || other != at {
@@ -203,8 +198,11 @@ func (r Request) member(ctx context.Context, at, id string, e podEntry) error {
 		return err
 	}
 	defer unlock()
-	_, _, err = r.containerLocked(ctx, e.Root, id, e.Bundle)
-	return err
+	if _, _, err = r.containerLocked(ctx, e.Root, id, e.Bundle); err != nil {
+		return err
+	}
+	_ = unixfile.Remove(filepath.Join(e.Bundle, indexLink)) // if it stays, the next call finds nothing to remove
+	return nil
 }
 
 // killed is the exit status of an init whose exit nobody saw: it was alive when its shim died, and is killed here.
