@@ -162,7 +162,7 @@ func (c *Cgroup) Contains(pid, pidfd int) error {
 		return err
 	}
 	// Checked after the list was read, so that the id still was that of the process.
-	switch gone, err := hasEnded(pidfd); {
+	switch gone, err := HasEnded(pidfd); {
 	case err != nil:
 		return fmt.Errorf("process %d: %w", pid, err)
 	case gone:
@@ -196,7 +196,8 @@ func (c *Cgroup) containsID(id uint64) bool {
 	return found
 }
 
-func hasEnded(pidfd int) (bool, error) {
+// HasEnded reports whether all threads of a pidfd's process have ended.
+func HasEnded(pidfd int) (bool, error) {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	for {
 		n, err := unix.Poll(fds, 0)

@@ -5,8 +5,11 @@ package ociruntime
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -15,6 +18,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer/system"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/process"
@@ -81,6 +85,61 @@ func TestSubdirectories_SaysThatItCannotTell(t *testing.T) {
 	if want := []string{filepath.Join(root, "namespace/container")}; !slices.Equal(got, want) {
 		t.Errorf("subdirectories = %q, want %q", got, want)
 	}
+}
+
+// withoutFirstThreadEnv makes the test program one that loses its first thread.
+const withoutFirstThreadEnv = "SHIM_TEST_WITHOUT_FIRST_THREAD"
+
+// loseFirstThread ends the first thread, whose state is then that of a dead process, and goes on until stdin ends.
+func loseFirstThread() int {
+	go func() {
+		_ = thread.Do(context.Background(), func() error { // never returns
+			_, _, err := unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+			return err
+		})
+	}()
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(0) // of all threads; main cannot return without its own
+	return 0
+}
+
+func TestOpenInit_GoesByAllThreads(t *testing.T) {
+	self, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), withoutFirstThreadEnv+"=1")
+	stdin, err := cmd.StdinPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	pid := cmd.Process.Pid
+	var stat system.Stat_t
+	eventually(t, "end of the first thread", func() bool {
+		stat, err = system.Stat(pid)
+		return err == nil && stat.State == system.Zombie
+	})
+	lives := func(start uint64) (bool, error) {
+		fd, err := openInit(pid, start)
+		if fd >= 0 {
+			must(t, unix.Close(fd))
+		}
+		return fd >= 0, err
+	}
+	if alive, err := lives(stat.StartTime); !alive || err != nil {
+		t.Errorf("without its first thread: %t, %v, want that it lives", alive, err)
+	}
+	if alive, err := lives(stat.StartTime + 1); alive || err != nil {
+		t.Errorf("of another one that had its id: %t, %v, want that it has ended", alive, err)
+	}
+	withoutDescriptors(t, func() { _, err = openInit(pid, stat.StartTime) })
+	if !errors.Is(err, unix.EMFILE) {
+		t.Errorf("without descriptors: %v, want %v", err, unix.EMFILE)
+	}
+	must(t, stdin.Close())
+	eventually(t, "end of all threads", func() bool {
+		alive, err := lives(stat.StartTime)
+		return !alive && err == nil
+	})
+	must(t, cmd.Wait())
 }
 
 // `docker run --cgroup-parent` puts a container into the cgroup of another.

@@ -57,6 +57,9 @@ func run(m *testing.M) int {
 		}
 		return 0
 	}
+	if os.Getenv(withoutFirstThreadEnv) != "" {
+		return loseFirstThread()
+	}
 	if file := os.Getenv(shimEnv); file != "" {
 		return shim(file)
 	}

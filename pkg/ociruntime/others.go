@@ -16,7 +16,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	json "github.com/go-json-experiment/json/v1"
-	"github.com/opencontainers/runc/libcontainer/system"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
@@ -72,8 +71,12 @@ func refuseOthers(dir string, cg *cgroup.Cgroup) error {
 		if json.Unmarshal(text, &other) != nil || !slices.Contains(pids, other.Pid) {
 			continue // a file that cannot be decoded is no container's
 		}
-		stat, err := system.Stat(other.Pid)
-		if err == nil && stat.StartTime == other.Start && stat.State != system.Zombie && stat.State != system.Dead {
+		fd, err := openInit(other.Pid, other.Start)
+		if err != nil {
+			return fmt.Errorf("container %q: find out whether it runs: %w", other.ID, err)
+		}
+		if fd >= 0 {
+			_ = unix.Close(fd) // nothing was written
 			return fmt.Errorf("cgroup %s: process %d there is the init of container %q: delete that container first: %w",
 				cg, other.Pid, other.ID, errdefs.ErrFailedPrecondition)
 		}

@@ -127,26 +127,43 @@ func awaitDeath(ctx context.Context, lc *libcontainer.Container) error {
 // container without a PID namespace of its own, SIGKILL by libcontainer would go to all processes in the cgroup and
 // below it, those of other containers included, and never to an init that is elsewhere.
 func signalInit(state *libcontainer.State, sig unix.Signal) error {
-	fd, err := unix.PidfdOpen(state.InitProcessPid, 0)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
-		return nil // the last two: the id is that of a thread now, or 0
-	}
-	if err != nil {
-		return os.NewSyscallError("pidfd_open", err)
+	fd, err := openInit(state.InitProcessPid, state.InitProcessStartTime)
+	if err != nil || fd < 0 {
+		return err
 	}
 	defer func() { _ = unix.Close(fd) }() // it was only used to send a signal
-	stat, err := system.Stat(state.InitProcessPid)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil || stat.StartTime != state.InitProcessStartTime {
-		return err // nil if another process has the id by now
-	}
 	err = unix.PidfdSendSignal(fd, sig, nil, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
 	}
 	return os.NewSyscallError("pidfd_send_signal", err)
+}
+
+// openInit returns a pidfd of the process that has the id pid since the time start (proc_pid_stat(5), starttime), or -1
+// if all threads of that have ended.
+func openInit(pid int, start uint64) (int, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
+		return -1, nil // the last two: the id is that of a thread now, or 0
+	}
+	if err != nil {
+		return -1, os.NewSyscallError("pidfd_open", err)
+	}
+	stat, err := system.Stat(pid)
+	gone := errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH)
+	if err == nil {
+		var ended bool
+		ended, err = cgroup.HasEnded(fd) // the state in stat is that of the first thread
+		gone = ended || stat.StartTime != start
+	}
+	if err == nil && !gone {
+		return fd, nil
+	}
+	_ = unix.Close(fd) // nothing was written
+	if gone {
+		err = nil
+	}
+	return -1, err
 }
 
 // removeWithoutState removes a container whose state cannot be loaded for a reason.

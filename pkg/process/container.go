@@ -277,7 +277,8 @@ func (c *Container) Owners() (execs map[int]string, first map[int]bool) {
 }
 
 // KillAll sends sig to every process of the container. After SIGKILL it waits until no process is left in the cgroup,
-// for remainingTimeout at most.
+// for remainingTimeout at most. If another container is in the cgroup or below it, only init and the execs get the
+// signal.
 func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error) {
 	if err := c.init.check(OpKill); err != nil {
 		if sig == syscall.SIGKILL {
@@ -287,6 +288,13 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error)
 	}
 	group := c.runtime.Cgroup()
 	inCgroup := group.Exists()
+	if inCgroup {
+		if err := c.runtime.Alone(); err != nil {
+			logger(c.ID()).WithError(err).WithField("signal", int(sig)).Warn("signal init and the execs only")
+			inCgroup = false
+			defer c.signalExecs(sig)
+		}
+	}
 	if sig == syscall.SIGKILL || !inCgroup {
 		// Init may be elsewhere: moved, or never in a cgroup, as when rootless.
 		if err = c.init.Kill(sig); errdefs.IsNotFound(err) {

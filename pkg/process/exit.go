@@ -90,18 +90,18 @@ func (c *Container) killRemaining() {
 	defer cancel()
 	if err := c.runtime.KillRemaining(ctx); err != nil {
 		logger(c.ID()).WithError(err).Error("kill what init left behind")
-		c.killExecs()
+		c.signalExecs(syscall.SIGKILL)
 	}
 }
 
-// killExecs sends SIGKILL to all execs that have begun. Unless there are more than execKills, it takes no longer than
-// for one of them: a moment if that has a cgroup.
-func (c *Container) killExecs() {
+// signalExecs sends sig to all execs that have begun. Unless there are more than execKills, it takes no longer than for
+// one of them: a moment if that has a cgroup.
+func (c *Container) signalExecs(sig syscall.Signal) {
 	var kills errgroup.Group
 	kills.SetLimit(execKills)
 	for _, p := range c.processes() {
 		if p != c.init {
-			kills.Go(func() error { return p.Kill(syscall.SIGKILL) })
+			kills.Go(func() error { return p.Kill(sig) })
 		}
 	}
 	_ = kills.Wait() // they may be dead, or have never begun

@@ -126,7 +126,7 @@ func (p *Process) Kill(sig syscall.Signal) error {
 	p.dying.Store(true)
 	thawErr := p.container.Cgroup().Thaw()
 	if p.limits().LimitsIO() || p.container.config.ExecLimits != nil { // init waits for its execs, and they for a disk
-		p.container.killExecs() // before they could go on
+		p.container.signalExecs(sig) // before they could go on
 		p.container.Cgroup().LiftIO()
 	}
 	if thawErr != nil {

@@ -59,10 +59,12 @@ type RuntimeContainer interface {
 	Checkpoint(r CheckpointRequest) error
 	// Cgroup returns the cgroup of the container's processes.
 	Cgroup() *cgroup.Cgroup
+	// Alone returns an error if another container is in the container's cgroup or below it, or may be.
+	Alone() error
 	// Launch returns how processes were started.
 	Launch() inspect.Launch
 	// KillRemaining kills, once init has exited, what the kernel did not kill with it: it does so in a PID namespace of
-	// the container's own. It fails without killing any if another container is in the cgroup, or below it.
+	// the container's own. It fails without killing any if the container is not alone.
 	KillRemaining(ctx context.Context) error
 	// Destroy removes what Create made. Init must have exited. It succeeds if the container is gone already, so that a
 	// failed Destroy can be retried.
