@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -31,15 +32,33 @@ import (
 // of CPU or memory, where shims die, getting to the first line of Go can take a good part of it.
 const deleteTimeout = 4500 * time.Millisecond
 
+// deleteSlack is how long after its bound deleteBundle waits for what looks at no bound, such as a file system that
+// hangs.
+const deleteSlack = 250 * time.Millisecond
+
 // deleteBundle answers `delete`: it removes everything of the container with r, within a bound, and writes a
 // DeleteResponse to stdout. The daemon is usually dead. One that serves other containers of the group stays, and its
-// socket too.
+// socket too. If a step does not end within the bound, the error has the stacks of all goroutines.
 //
 // containerd calls it twice and for all containers of a pod at the same time, and removes the bundle when it succeeds.
 func deleteBundle(f flags, stdout io.Writer, within time.Duration, r cleanup.Request) error {
 	log.L.Logger.SetOutput(os.Stderr) // containerd logs it as a warning
 	log.L.Logger.SetLevel(log.WarnLevel)
-	answer, err := removeBundle(f, within, r)
+	var answer []byte
+	done := make(chan error, 1)
+	go func() { // if it is late, it ends with the process
+		var err error
+		answer, err = removeBundle(f, within, r)
+		done <- err
+	}()
+	var err error
+	select {
+	case err = <-done:
+	case <-time.After(within + deleteSlack):
+		stacks := make([]byte, 64<<10)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		err = fmt.Errorf("not done after %v; under way:\n%s", within+deleteSlack, stacks)
+	}
 	if err != nil {
 		return fmt.Errorf("delete %q: %w", f.ID, err)
 	}

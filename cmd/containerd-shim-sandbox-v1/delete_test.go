@@ -76,6 +76,21 @@ func TestDeleteBundle_ReportsWhatCleanupSays(t *testing.T) {
 	}
 }
 
+// containerd would kill the process a moment later, and log nothing but that.
+func TestDeleteBundle_SaysWhichStepDoesNotEnd(t *testing.T) {
+	f := flags{Args: bootstrap.Args{Namespace: "ns", ID: "c1"}, bundle: "/nowhere/c1"}
+	end := make(chan struct{})
+	defer close(end)
+	var stdout bytes.Buffer
+	err := deleteBundle(f, &stdout, time.Millisecond, cleanup.Request{
+		Container: func(context.Context, process.Config) error { <-end; return nil },
+	})
+	const step = "TestDeleteBundle_SaysWhichStepDoesNotEnd.func" // the one above
+	if err == nil || !strings.Contains(err.Error(), `"c1"`) || !strings.Contains(err.Error(), step) || stdout.Len() > 0 {
+		t.Errorf("deleteBundle = %v with answer %q, want the id, the step and no answer", err, stdout.String())
+	}
+}
+
 // containerd removes the bundle of a create that failed also when the delete command fails. Nobody finds the socket then.
 func TestDeleteBundle_RemovesTheSocketAlsoWhenTheRestFails(t *testing.T) {
 	dir := t.TempDir()
