@@ -38,7 +38,7 @@ const deleteSlack = 250 * time.Millisecond
 
 // deleteBundle answers `delete`: it removes everything of the container with r, within a bound, and writes a
 // DeleteResponse to stdout. The daemon is usually dead. One that serves other containers of the group stays, and its
-// socket too. If a step does not end within the bound, the error has the stacks of all goroutines.
+// socket too. If a step does not end within the bound, the error has stacks.
 //
 // containerd calls it twice and for all containers of a pod at the same time, and removes the bundle when it succeeds.
 func deleteBundle(f flags, stdout io.Writer, within time.Duration, r cleanup.Request) error {
@@ -54,10 +54,10 @@ func deleteBundle(f flags, stdout io.Writer, within time.Duration, r cleanup.Req
 	var err error
 	select {
 	case err = <-done:
-	case <-time.After(within + deleteSlack):
-		stacks := make([]byte, 64<<10)
+	case <-time.After(max(within, 0) + deleteSlack):
+		stacks := make([]byte, 16<<10)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		err = fmt.Errorf("not done after %v; under way:\n%s", within+deleteSlack, stacks)
+		err = fmt.Errorf("not done %v after it began; under way:\n%s", age().Round(time.Millisecond), stacks)
 	}
 	if err != nil {
 		return fmt.Errorf("delete %q: %w", f.ID, err)

@@ -53,8 +53,8 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, serve))
 }
 
-// run does what the arguments ask and returns the exit code. Errors go to stderr as one line; containerd puts that
-// line into its own error.
+// run does what the arguments ask and returns the exit code. Errors go to stderr as one line, but for the
+// stacks of a delete that hangs; containerd puts that into its own error.
 func run(args []string, stdin *os.File, stdout, stderr io.Writer, serve bootstrap.ServeFunc) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, help)

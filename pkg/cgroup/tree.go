@@ -252,6 +252,23 @@ func (c *Cgroup) Thaw() error {
 	return nil
 }
 
+// EndFreezing thaws the cgroup if somebody is freezing it, or was, and some processes still run. A process that waits
+// for a file system is not stopped, and on v1 one that appears meanwhile is not either.
+func (c *Cgroup) EndFreezing() error {
+	f := c.freezer()
+	if !f.requested() {
+		return nil
+	}
+	b, err := os.ReadFile(filepath.Join(f.dir, f.stateFile))
+	if err == nil && !strings.Contains(string(b), f.done) {
+		err = os.WriteFile(filepath.Join(f.dir, f.file), []byte(f.thawed), 0)
+	}
+	if err != nil && !IsGone(err) {
+		return fmt.Errorf("thaw cgroup %s: %w", f.dir, err)
+	}
+	return nil
+}
+
 // AwaitThaw waits until ctx ends as long as the cgroup, or one above it, is frozen on v2. What is started in a frozen
 // cgroup does not run.
 func (c *Cgroup) AwaitThaw(ctx context.Context) error {

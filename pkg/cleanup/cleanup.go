@@ -188,16 +188,16 @@ func (r Request) members(ctx context.Context, at string, members map[string]podE
 // The link of one that is removed goes, so that the next call skips it. The index cannot say so: a file that is made in
 // a bundle while containerd removes it would keep it.
 func (r Request) member(ctx context.Context, at, id string, e podEntry) error {
-	if _, err := os.Stat(e.Bundle); err == nil {
-		if other, err := indexBundle(e.Bundle); err != nil || other != at {
-			return err
-		}
-	}
 	unlock, err := lockBundle(ctx, e.Bundle)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	if _, err := os.Stat(e.Bundle); err == nil {
+		if other, err := indexBundle(e.Bundle); err != nil || other != at {
+			return err
+		}
+	}
 	if _, _, err = r.containerLocked(ctx, e.Root, id, e.Bundle); err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // Remove stops a container whose shim is dead, as c.Stop says, and removes it. It reads all that it needs from the
@@ -37,17 +38,17 @@ func Remove(ctx context.Context, c process.Config) error {
 	if _, err := os.Lstat(stateDir(c.Root, c.ID)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	lc, err := libcontainer.Load(c.Root, c.ID)
+	other, err := prepareLoad(c)
 	if err != nil {
-		return removeWithoutState(ctx, c, err)
-	}
-	other, err := bundleOfAnother(lc.Config().Labels, c.Bundle)
-	if err != nil {
-		return fmt.Errorf("container %q: find out whose its state is: %w", c.ID, err)
+		return fmt.Errorf("container %q: %w", c.ID, err)
 	}
 	if other != "" {
 		log.L.WithField("container", c.ID).WithField("bundle", other).Warn("the state is of another bundle; left to it")
 		return nil
+	}
+	lc, err := libcontainer.Load(c.Root, c.ID)
+	if err != nil {
+		return removeWithoutState(ctx, c, err)
 	}
 	state, err := lc.State()
 	if err != nil {
@@ -74,6 +75,29 @@ func Remove(ctx context.Context, c process.Config) error {
 		return fmt.Errorf("container %q: %w", c.ID, err)
 	}
 	return destroy(ctx, lc, stateDir(c.Root, c.ID))
+}
+
+// prepareLoad returns the bundle of another container whose state that is, or "". If it is this one's, it ends a freeze
+// in which the shim died, because libcontainer.Load waits for its end, on v1 for ever. Whether a state can be decoded,
+// Load says.
+func prepareLoad(c process.Config) (other string, err error) {
+	var state struct { // of libcontainer.State
+		Config struct {
+			Labels []string `json:"labels"`
+		} `json:"config"`
+		CgroupPaths map[string]string `json:"cgroup_paths"`
+	}
+	err = unixfile.ReadJSON(filepath.Join(stateDir(c.Root, c.ID), "state.json"), &state)
+	if _, unread := errors.AsType[*os.PathError](err); unread && !isAbsent(err) {
+		return "", err
+	}
+	if other, err = bundleOfAnother(state.Config.Labels, c.Bundle); err != nil {
+		return "", fmt.Errorf("find out whose its state is: %w", err)
+	}
+	if other == "" {
+		err = cgroup.New(state.CgroupPaths).EndFreezing()
+	}
+	return other, err
 }
 
 // bundleOfAnother returns the bundle that the labels of a state name, if it is there and is another one than bundle.

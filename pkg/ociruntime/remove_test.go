@@ -6,7 +6,9 @@ package ociruntime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -20,6 +22,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/unixfile/hungfs"
 )
 
 func bounded(t *testing.T) context.Context {
@@ -33,6 +36,65 @@ func bounded(t *testing.T) context.Context {
 func withoutSpec(c process.Config) process.Config {
 	c.Spec, c.Rootfs = nil, ""
 	return c
+}
+
+// hungCat returns a process in uninterruptible sleep. It ends with the test.
+func hungCat(t *testing.T) *exec.Cmd {
+	t.Helper()
+	file := hungfs.MountFile(t, t.TempDir())
+	for {
+		cat := exec.Command("cat", file)
+		must(t, cat.Start())
+		is := func(state string) bool {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cat.Process.Pid))
+			must(t, err)
+			return strings.Contains(string(text), ") "+state+" ")
+		}
+		opened := func() bool {
+			target, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/3", cat.Process.Pid))
+			return err == nil && target == file
+		}
+		eventually(t, "wait for the file", func() bool { return opened() && is("S") })
+		must(t, cat.Process.Kill()) // which a process that waits for an answer cannot end by
+		eventually(t, "end or uninterruptible sleep", func() bool { return is("Z") || is("D") })
+		if is("D") {
+			t.Cleanup(func() { go func() { _ = cat.Wait() }() })
+			return cat
+		}
+		_ = cat.Wait() // it had not asked yet
+	}
+}
+
+// The shim died while it paused the container. A process that waits for a file system does not let that end.
+func TestRemove_OfOneThatIsBeingFrozen(t *testing.T) {
+	c := newConfig(t, "sleep", "1000")
+	b := create(t, c).start()
+	t.Run("while a process does not stop", func(t *testing.T) {
+		cat := hungCat(t)
+		file, frozen, state, freezing := "cgroup.freeze", "1", "cgroup.events", "frozen 0"
+		path := b.Cgroup().Path("")
+		if v1 := b.Cgroup().Path("freezer"); v1 != "" {
+			file, frozen, state, freezing, path = "freezer.state", "FROZEN", "freezer.state", "FREEZING", v1
+		}
+		must(t, os.WriteFile(filepath.Join(path, "cgroup.procs"), fmt.Append(nil, cat.Process.Pid), 0))
+		must(t, os.WriteFile(filepath.Join(path, file), []byte(frozen), 0))
+		if text, err := os.ReadFile(filepath.Join(path, state)); err != nil || !strings.Contains(string(text), freezing) {
+			t.Fatalf("%s = %q, %v, want %q, so the test proves nothing", state, text, err, freezing)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		removed := make(chan error, 1)
+		go func() { removed <- Remove(ctx, c) }()
+		select {
+		case err := <-removed:
+			wantText(t, err, fmt.Sprintf("%d (cat, state D)", cat.Process.Pid))
+		case <-time.After(5 * time.Second):
+			t.Error("Remove does not return")
+			must(t, b.Cgroup().Thaw())
+		}
+	})
+	b.wait()
+	must(t, Remove(bounded(t), c))
 }
 
 func TestRemove_AfterTheShimDied(t *testing.T) {

@@ -12,7 +12,8 @@
 // and ends after the exit is published and the output is drained. [Container.Delete] joins it. The timer of an exec's
 // deadline calls Kill in a goroutine of its own; the waiter stops it. The same holds for the timers of a run, which is
 // a process with limits, and for the watch on its memory (run.go). When the kernel has killed a process for a
-// container's memory limit on cgroup v1, a goroutine sends SIGKILL to init and ends.
+// container's memory limit on cgroup v1, a goroutine sends SIGKILL to init and ends. Signals to many execs are sent by
+// goroutines that end before the call does. One that writes a verdict ends when the file system has answered.
 //
 // # Locks
 //

@@ -114,7 +114,7 @@ var (
 )
 
 // addLiveExec makes init's exit wait for p's, or fails if init has exited (P3, P4), or was killed: it may take a while
-// to die, and Kill ends each exec whose Start came before.
+// to die.
 func (c *Container) addLiveExec(p *Process) error {
 	if c.init.dying.Load() {
 		return p.wrap(fmt.Errorf("start: %w", errInitKilled))

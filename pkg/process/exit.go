@@ -94,8 +94,7 @@ func (c *Container) killRemaining() {
 	}
 }
 
-// signalExecs sends sig to all execs that have begun. Unless there are more than execKills, it takes no longer than for
-// one of them: a moment if that has a cgroup.
+// signalExecs sends sig to all execs that have begun, execKills at a time: SIGKILL to one with a cgroup takes a moment.
 func (c *Container) signalExecs(sig syscall.Signal) {
 	var kills errgroup.Group
 	kills.SetLimit(execKills)

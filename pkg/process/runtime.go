@@ -59,7 +59,8 @@ type RuntimeContainer interface {
 	Checkpoint(r CheckpointRequest) error
 	// Cgroup returns the cgroup of the container's processes.
 	Cgroup() *cgroup.Cgroup
-	// Alone returns an error if another container is in the container's cgroup or below it, or may be.
+	// Alone returns errdefs.ErrFailedPrecondition if another container is in the container's cgroup or below it. Any
+	// other error leaves that unknown.
 	Alone() error
 	// Launch returns how processes were started.
 	Launch() inspect.Launch
