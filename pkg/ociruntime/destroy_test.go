@@ -110,6 +110,7 @@ func TestOpenInit_GoesByAllThreads(t *testing.T) {
 	cmd.Env = append(os.Environ(), withoutFirstThreadEnv+"=1")
 	stdin, err := cmd.StdinPipe()
 	must(t, err)
+	defer testReaper.Suspend()() // a child that only we wait for
 	must(t, cmd.Start())
 	pid := cmd.Process.Pid
 	var stat system.Stat_t

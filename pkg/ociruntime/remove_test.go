@@ -42,6 +42,7 @@ func withoutSpec(c process.Config) process.Config {
 func hungCat(t *testing.T) *exec.Cmd {
 	t.Helper()
 	file := hungfs.MountFile(t, t.TempDir())
+	defer testReaper.Suspend()() // until it is known how it ends
 	for {
 		cat := exec.Command("cat", file)
 		must(t, cat.Start())
