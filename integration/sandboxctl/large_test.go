@@ -53,7 +53,7 @@ func TestLarge_ContainersAndPodsAreListed(t *testing.T) {
 		Pods []pod
 	}
 	cmd := exec.CommandContext(t.Context(), binary, "--address", p.Address, "--state", p.State, "--namespace", p.namespace,
-		"ps", "-o", "json")
+		"--timeout", "1m", "ps", "-o", "json") // a busy machine takes seconds for it
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()

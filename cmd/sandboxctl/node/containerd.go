@@ -199,17 +199,19 @@ func parts(ctx context.Context, store sandboxapi.StoreClient, begin, characters 
 	if !errdefs.IsResourceExhausted(err) {
 		return all, err
 	}
-	var lists [2][]*types.Sandbox
-	var errs [2]error
-	if half := len(characters) / 2; half > 0 {
-		lists[0], errs[0] = parts(ctx, store, begin, characters[:half])
-		lists[1], errs[1] = parts(ctx, store, begin, characters[half:])
+	half := len(characters) / 2
+	if half > 0 {
+		all, err = parts(ctx, store, begin, characters[:half])
 	} else {
 		begin += characters
-		lists[0], errs[0] = listOf(ctx, store, "id=="+strconv.Quote(begin))
-		lists[1], errs[1] = parts(ctx, store, begin, idCharacters)
+		all, err = listOf(ctx, store, "id=="+strconv.Quote(begin))
+		characters = idCharacters
 	}
-	return append(lists[0], lists[1]...), errors.Join(errs[:]...)
+	if err != nil {
+		return nil, err
+	}
+	rest, err := parts(ctx, store, begin, characters[half:])
+	return append(all, rest...), err
 }
 
 var states = map[tasktypes.Status]State{
