@@ -87,13 +87,17 @@ func (m *Manager) Exec(c *Container, execID string, spec *specs.Process, io stdi
 }
 
 // Delete removes a container whose init has exited or was never started, or an exec of it. A failed Delete can be
-// retried. Delete cancels a Create under way; the container is then not found, unless it had been created.
+// retried. A repeated Delete of a container returns the same status: its first caller may have given up, which ttrpc
+// does not tell the shim. Delete cancels a Create under way; the container is then not found, unless it had been created.
 func (m *Manager) Delete(ctx context.Context, containerID, execID string) (process.Status, error) {
 	if execID == "" {
 		// containerd deletes what its client no longer waits for, and ends the shim only when that worked
 		// (core/runtime/v2, TaskManager.Create).
-		if err := m.cancelCreate(ctx, containerID); err != nil {
+		if err := m.awaitCreate(ctx, containerID, true); err != nil {
 			return process.Status{}, err
+		}
+		if status, ok := m.deletedStatus(containerID); ok {
+			return status, nil
 		}
 	}
 	c, err := m.Container(containerID)
@@ -109,6 +113,9 @@ func (m *Manager) Delete(ctx context.Context, containerID, execID string) (proce
 	}
 	defer m.releaseDeleted(c) // after TaskDelete is published, or Shutdown could come before it
 	status, err := c.Delete(ctx)
+	if last := c.Init().Status(); err != nil && last.State == process.Deleted { // another Delete was first
+		return last, nil
+	}
 	if err == nil {
 		c.mu.Lock()
 		if c.stats != nil {
@@ -285,7 +292,7 @@ func (m *Manager) stopEach(ctx context.Context, ids []string, stop func(*Contain
 		all.Go(func() {
 			ended, cancel := context.WithTimeout(ctx, deathTimeout)
 			defer cancel()
-			if errs[i] = m.cancelCreate(ended, id); errs[i] != nil {
+			if errs[i] = m.awaitCreate(ended, id, true); errs[i] != nil {
 				return
 			}
 			if c, err := m.Container(id); err == nil { // else its Create was ended, or somebody deleted it

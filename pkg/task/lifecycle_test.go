@@ -100,12 +100,19 @@ func TestShutdown_WaitsForTheLastContainer(t *testing.T) {
 	// All of this answers while Create hangs.
 	for what, err := range map[string]error{
 		"Container": func() error { _, err := s.Container("c1"); return err }(),
-		"Process":   func() error { _, err := s.Process("c1", ""); return err }(),
+		"Status":    func() error { _, err := s.Status("c1", ""); return err }(),
 	} {
-		if !errdefs.IsFailedPrecondition(err) {
-			t.Errorf("%s while the container is being created = %v, want failed precondition", what, err)
+		if !errdefs.IsNotFound(err) {
+			t.Errorf("%s while the container is being created = %v, want not found", what, err)
 		}
 	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.AwaitContainer(ended, "c1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("AwaitContainer whose caller gave up = %v, want that it was cancelled", err)
+	}
+	awaited := make(chan error, 1)
+	go func() { _, err := s.AwaitContainer(t.Context(), "c1"); awaited <- err }()
 	if _, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())}); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("Create of an id that is being created = %v, want already exists", err)
 	}
@@ -115,6 +122,7 @@ func TestShutdown_WaitsForTheLastContainer(t *testing.T) {
 	}
 	close(engine.gate)
 	within(t, "Create", created)
+	must(t, <-awaited)
 
 	s.Shutdown()
 	if isClosed(s.Done()) {
@@ -125,8 +133,8 @@ func TestShutdown_WaitsForTheLastContainer(t *testing.T) {
 	if status.Exit.Status != 128+int(syscall.SIGKILL) {
 		t.Errorf("exit status of an init that was never started = %d, want 137", status.Exit.Status)
 	}
-	if _, err := s.Delete(t.Context(), "c1", ""); !errdefs.IsNotFound(err) {
-		t.Errorf("second Delete = %v, want not found", err)
+	if again, err := s.Delete(t.Context(), "c1", ""); err != nil || again.Exit != status.Exit || again.Pid != status.Pid {
+		t.Errorf("Delete = %+v, the second %+v (%v), want the same", status, again, err)
 	}
 	s.Shutdown()
 	s.Shutdown() // again does nothing
@@ -154,7 +162,8 @@ func TestShutdown_AgainstCreate(t *testing.T) {
 }
 
 func TestCreate_OneOfManyWins(t *testing.T) {
-	s := newManager(t, &fakeEngine{})
+	var destroyed atomic.Int32
+	s := newManager(t, &fakeEngine{destroy: func() error { destroyed.Add(1); return nil }})
 	bundle := newBundle(t, goodSpec())
 	count := func(call func() error, others func(error) bool) (won int) {
 		errs := make([]error, 20)
@@ -182,8 +191,35 @@ func TestCreate_OneOfManyWins(t *testing.T) {
 	if got := mountsBelow(t, bundle); len(got) != 1 {
 		t.Errorf("mounts = %v, want one", got)
 	}
-	if got := count(func() error { _, err := s.Delete(t.Context(), "c1", ""); return err }, errdefs.IsNotFound); got != 1 {
-		t.Errorf("%d Deletes succeeded, want 1", got)
+	nobody := func(error) bool { return false }
+	count(func() error { _, err := s.Delete(t.Context(), "c1", ""); return err }, nobody)
+	if got := destroyed.Load(); got != 1 {
+		t.Errorf("the container was destroyed %d times, want once", got)
+	}
+}
+
+// A shim that lives for long does not remember all that it ever had, and a new container hides one that was deleted.
+func TestDelete_IsRememberedForTheLastContainers(t *testing.T) {
+	s := newManager(t, &fakeEngine{})
+	bundle := newBundle(t, goodSpec())
+	create := func(id string) {
+		t.Helper()
+		_, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: bundle})
+		must(t, err)
+	}
+	for i := range keptDeleted + 1 {
+		create(fmt.Sprint("c", i))
+		_, err := s.Delete(t.Context(), fmt.Sprint("c", i), "")
+		must(t, err)
+	}
+	create("c2")
+	for id, want := range map[string]process.State{"c1": process.Deleted, "c2": process.Created} {
+		if status, err := s.Status(id, ""); err != nil || status.State != want {
+			t.Errorf("status of %s = %v (%v), want %v", id, status.State, err, want)
+		}
+	}
+	if status, err := s.Status("c0", ""); !errdefs.IsNotFound(err) {
+		t.Errorf("status of the first = %v (%v), want not found", status.State, err)
 	}
 }
 

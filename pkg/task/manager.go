@@ -52,6 +52,8 @@ type Manager struct {
 	// +checklocks:mu
 	containers map[string]*entry
 	// +checklocks:mu
+	deleted []process.Status // of the last ones, for a Delete whose caller gave up before the answer and asks again
+	// +checklocks:mu
 	pod  *pod          // of the Sandbox API; nil if there is none
 	done chan struct{} // closed once, by Shutdown or ShutdownPod
 	// +checklocks:mu
@@ -83,28 +85,42 @@ func (m *Manager) Namespace() string { return m.io.Namespace }
 // StreamRegistry returns the registry in which streaming clients find their streams.
 func (m *Manager) StreamRegistry() *stdio.StreamRegistry { return m.io.StreamRegistry }
 
-// Container returns a container. The error is errdefs.ErrNotFound for an unknown id, and errdefs.ErrFailedPrecondition
-// while it is being created.
+// Container returns a container. The error is errdefs.ErrNotFound for an unknown id and, as with the runc shim, before
+// the end of its Create. For every other class containerd logs an error and tells its client that the status is UNKNOWN
+// (plugins/services/tasks/local.go, getProcessState).
 func (m *Manager) Container(containerID string) (*Container, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e, ok := m.containers[containerID]
-	switch {
-	case !ok:
-		return nil, fmt.Errorf("container %q: not created: %w", containerID, errdefs.ErrNotFound)
-	case e.container == nil:
-		return nil, fmt.Errorf("container %q: still being created: %w", containerID, errdefs.ErrFailedPrecondition)
+	if e := m.containers[containerID]; e != nil && e.container != nil {
+		return e.container, nil
 	}
-	return e.container, nil
+	return nil, fmt.Errorf("container %q: not created: %w", containerID, errdefs.ErrNotFound)
 }
 
-// Process returns the init of a container if execID is empty, otherwise that exec.
-func (m *Manager) Process(containerID, execID string) (*process.Process, error) {
-	c, err := m.Container(containerID)
-	if err != nil {
+// AwaitContainer is Container after the end of a Create under way. It is for requests that a client does not repeat,
+// such as CloseIO, which a client can send as soon as the streams are open.
+func (m *Manager) AwaitContainer(ctx context.Context, containerID string) (*Container, error) {
+	if err := m.awaitCreate(ctx, containerID, false); err != nil {
 		return nil, err
 	}
-	return c.Process(execID)
+	return m.Container(containerID)
+}
+
+// Status returns the status of init if execID is empty, otherwise of an exec. A container that was deleted is Stopped:
+// containerd asks only if it does not know about the deletion.
+func (m *Manager) Status(containerID, execID string) (process.Status, error) {
+	c, err := m.Container(containerID)
+	if err != nil {
+		if status, ok := m.deletedStatus(containerID); ok && execID == "" {
+			return status, nil
+		}
+		return process.Status{}, err
+	}
+	p, err := c.Process(execID)
+	if err != nil {
+		return process.Status{}, err
+	}
+	return p.Status(), nil
 }
 
 // Shutdown ends the shim if it has neither containers nor a pod (sandbox.Controller.Shutdown ends a pod).
@@ -165,20 +181,17 @@ func (m *Manager) finishCreate(containerID string, c *Container) {
 	close(e.created)
 }
 
-// cancelCreate ends the Create of containerID, if one is under way, and waits for its end.
-func (m *Manager) cancelCreate(ctx context.Context, containerID string) error {
+// awaitCreate waits for the end of the Create of containerID, if one is under way, which cancel ends.
+func (m *Manager) awaitCreate(ctx context.Context, containerID string, cancel bool) error {
 	m.mu.Lock()
 	e := m.containers[containerID]
 	m.mu.Unlock()
 	if e == nil {
 		return nil
 	}
-	select {
-	case <-e.created:
-		return nil
-	default:
+	if cancel {
+		e.cancel() // without effect after the end
 	}
-	e.cancel()
 	select {
 	case <-e.created:
 		return nil
@@ -187,16 +200,36 @@ func (m *Manager) cancelCreate(ctx context.Context, containerID string) error {
 	}
 }
 
-// releaseDeleted frees the id of a container if nothing of it is left, even if something panicked after that.
+// keptDeleted is how many containers of a long-lived shim are remembered after their deletion.
+const keptDeleted = 64
+
+// releaseDeleted frees the id of a container if nothing of it is left, even if something panicked after that, and
+// remembers its status.
 func (m *Manager) releaseDeleted(c *Container) {
-	if c.Init().Status().State != process.Deleted {
+	status := c.Init().Status()
+	if status.State != process.Deleted {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e := m.containers[c.ID()]; e != nil && e.container == c { // another Delete may have been first
 		delete(m.containers, c.ID())
+		m.deleted = append(m.deleted[max(0, len(m.deleted)-keptDeleted+1):], status)
 	}
+}
+
+// deletedStatus returns the status of a container that was deleted, if it is remembered and its id is free.
+func (m *Manager) deletedStatus(containerID string) (process.Status, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.containers[containerID] == nil {
+		for _, status := range slices.Backward(m.deleted) {
+			if status.ID == containerID {
+				return status, true
+			}
+		}
+	}
+	return process.Status{}, false
 }
 
 // Close ends the goroutine of the Reconciler. It is called when the shim ends, which containers may outlive: they keep

@@ -1,39 +1,41 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package fakecontainerd
+package harness
 
 import (
 	"errors"
 	"os"
 	"path/filepath"
+	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/integration/harness"
 )
 
 // Gate stops an operation of a shim: it is a hook of the container that reports that it runs, and then waits until the
 // test opens the gate. The end of the test opens it in any case.
 type Gate struct {
-	fake    *Fake
+	tb      testing.TB
 	reached string
 	fifo    string
 	fd      int // holds the fifo open, so that the hook waits for a line and not for a writer
 }
 
-// NewGate makes a closed gate.
-func (f *Fake) NewGate(name string) *Gate {
-	f.Helper()
-	g := &Gate{fake: f, reached: filepath.Join(f.Dir, name+".reached"), fifo: filepath.Join(f.Dir, name+".fifo")}
-	f.Must(unix.Mkfifo(g.fifo, 0o600), "gate")
-	fd, err := unix.Open(g.fifo, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	f.Must(err, "gate")
-	g.fd = fd
-	f.Cleanup(func() {
+// NewGate makes a closed gate, whose files are in dir.
+func NewGate(tb testing.TB, dir string) *Gate {
+	tb.Helper()
+	g := &Gate{tb: tb, reached: filepath.Join(dir, "gate.reached"), fifo: filepath.Join(dir, "gate.fifo")}
+	err := unix.Mkfifo(g.fifo, 0o600)
+	if err == nil {
+		g.fd, err = unix.Open(g.fifo, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		tb.Fatalf("gate %s: %v", g.fifo, err)
+	}
+	tb.Cleanup(func() {
 		g.Open()
-		_ = unix.Close(fd)
+		_ = unix.Close(g.fd)
 	})
 	return g
 }
@@ -41,7 +43,7 @@ func (f *Fake) NewGate(name string) *Gate {
 // Hook is the hook that waits.
 func (g *Gate) Hook() specs.Hook {
 	return specs.Hook{
-		Path: g.fake.Env.Busybox,
+		Path: "/bin/sh",
 		Args: []string{"sh", "-c", `: >"$0"; read -r line <"$1"`, g.reached, g.fifo},
 	}
 }
@@ -53,8 +55,8 @@ func (g *Gate) InCreate(s *specs.Spec) {
 
 // WaitReached waits until the operation stands at the gate.
 func (g *Gate) WaitReached() {
-	g.fake.Helper()
-	harness.Eventually(g.fake, "the gate is reached", func() error {
+	g.tb.Helper()
+	Eventually(g.tb, "the gate is reached", func() error {
 		_, err := os.Stat(g.reached)
 		return err
 	})
@@ -62,8 +64,8 @@ func (g *Gate) WaitReached() {
 
 // Open lets everything pass, now and later.
 func (g *Gate) Open() {
-	g.fake.Helper()
+	g.tb.Helper()
 	if _, err := unix.Write(g.fd, []byte("\n\n\n\n")); err != nil && !errors.Is(err, unix.EAGAIN) {
-		g.fake.Errorf("open the gate: %v", err)
+		g.tb.Errorf("open the gate: %v", err)
 	}
 }
