@@ -4,10 +4,12 @@
 package limit
 
 import (
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
+	json "github.com/go-json-experiment/json/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -103,8 +105,8 @@ func OfMemory(r *specs.LinuxResources) (limited, ok bool) {
 // InitName stands for {exec} in the path of the verdict on a container itself. No exec can have this id.
 const InitName = "_init"
 
-// Write writes v to the file at path, in which {exec} stands for the exec, atomically and with mode 0600. With an empty
-// path it writes no file.
+// Write writes v to the file at path, in which {exec} stands for the exec, atomically and with mode 0600. It follows no
+// link (see [unixfile.OpenDir]). With an empty path it writes no file.
 func (v *Verdict) Write(path string) error {
 	if path == "" {
 		return nil
@@ -113,7 +115,17 @@ func (v *Verdict) Write(path string) error {
 	if name == "" {
 		name = InitName
 	}
-	return fail.After("verdict.write", unixfile.WriteJSON(strings.ReplaceAll(path, "{exec}", name), v))
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	dir, err := unixfile.OpenDir(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close() //nolint:errcheck // nothing was written
+	name = strings.ReplaceAll(filepath.Base(path), "{exec}", name)
+	return fail.After("verdict.write", unixfile.WriteIn(dir, name, data, 0o600))
 }
 
 // Tolerances of the limit of CPU time: a run may use more than its limit by the larger of the two.

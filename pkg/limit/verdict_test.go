@@ -5,6 +5,7 @@ package limit
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -85,5 +86,22 @@ func TestWrite(t *testing.T) {
 	}
 	if err := (&Verdict{}).Write(""); err != nil {
 		t.Errorf("without a path: %v", err)
+	}
+}
+
+// The container has the directory in a volume, and makes a link to one of the host.
+func TestVerdict_IsNotLedElsewhere(t *testing.T) {
+	host, volume := t.TempDir(), t.TempDir()
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(host, "e1"), []byte("host"), 0o600), os.Symlink(host, filepath.Join(volume, "dir")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	v := Verdict{Exec: "e1"}
+	if err := v.Write(filepath.Join(volume, "dir/{exec}")); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("Write = %v, want ELOOP", err)
+	}
+	if got, err := os.ReadFile(filepath.Join(host, "e1")); string(got) != "host" {
+		t.Errorf("the file of the host = %q, %v", got, err)
 	}
 }

@@ -63,10 +63,14 @@ func (h *Hook) Prepare(context.Context, *process.Config) error {
 
 func (h *Hook) checkFile() error {
 	path := h.setting.Text
-	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-		return h.setting.Refuse("in a directory that is there")
+	dir, err := unixfile.OpenDir(filepath.Dir(path))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return h.setting.Refuse("in a directory that is there, without symbolic links in the path")
+	} else if err != nil {
+		return fmt.Errorf("%s %q: %w", h.setting.Key, path, err)
 	}
-	_, err := Read(path)
+	defer dir.Close() //nolint:errcheck // nothing was written
+	_, err = read(dir, filepath.Base(path))
 	switch {
 	case errdefs.IsInvalidArgument(err):
 		return h.setting.Refuse("a path at which there is nothing yet, or a pid file that was left")
@@ -136,21 +140,21 @@ const mode = 0o644
 // digits are the most that a pid file has.
 const digits = 10
 
-// Read reads a pid file: at most ten digits, and perhaps a newline. Anything else gives errdefs.ErrInvalidArgument.
-func Read(path string) (int, error) {
-	if info, err := os.Lstat(path); err != nil {
+// read reads a pid file: at most ten digits, and perhaps a newline. Anything else gives errdefs.ErrInvalidArgument.
+func read(dir *os.Root, name string) (int, error) {
+	if info, err := dir.Lstat(name); err != nil {
 		return 0, err
 	} else if !info.Mode().IsRegular() { // to open a device can have effects
-		return 0, invalid(path)
+		return 0, invalid(name)
 	}
 	// The owner of the directory may put a link or a pipe there at any moment.
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = f.Close() }() // opened for reading only
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return 0, errors.Join(err, invalid(path))
+		return 0, errors.Join(err, invalid(name))
 	}
 	data, err := io.ReadAll(io.LimitReader(f, digits+2))
 	if err != nil {
@@ -158,7 +162,7 @@ func Read(path string) (int, error) {
 	}
 	pid, ok := parse(data)
 	if !ok {
-		return 0, invalid(path)
+		return 0, invalid(name)
 	}
 	return pid, nil
 }
@@ -170,68 +174,29 @@ func parse(data []byte) (pid int, ok bool) {
 	return int(n), err == nil && len(text) <= digits && 0 < n && n <= math.MaxInt32 // as a pid_t
 }
 
-func invalid(path string) error {
+func invalid(name string) error {
 	return fmt.Errorf("%q: exists and is not a pid file: remove it, or choose another path: %w",
-		path, errdefs.ErrInvalidArgument)
+		name, errdefs.ErrInvalidArgument)
 }
 
-// Write makes a pid file, or replaces one. The file gets its name when it is complete: nobody reads half of it, and a
-// shim that is killed before leaves nothing. It has no newline, like those of runc and containerd.
+// Write makes a pid file, or replaces one. The file gets its name when it is complete: nobody reads half of it. It has
+// no newline, like those of runc and containerd.
 func Write(path string, pid int) error {
-	f, err := os.OpenFile(filepath.Dir(path), os.O_WRONLY|unix.O_TMPFILE, mode)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
-		err = writeAndRename(path, pid)
-	} else if err == nil {
-		err = errors.Join(writeAndLink(f, path, pid), f.Close())
+	dir, err := unixfile.OpenDir(filepath.Dir(path))
+	if err == nil {
+		err = errors.Join(writeIn(dir, filepath.Base(path), pid), dir.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("pid file: %w", err)
+		return fmt.Errorf("pid file %s: %w", path, err)
 	}
 	return nil
 }
 
-// writeAndLink gives f, which has no name, the name path.
-func writeAndLink(f *os.File, path string, pid int) error {
-	if _, err := f.WriteString(strconv.Itoa(pid)); err != nil {
+func writeIn(dir *os.Root, name string, pid int) error {
+	if _, err := read(dir, name); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if err := f.Chmod(mode); err != nil { // whatever the umask is
-		return err
-	}
-	link := func() error {
-		self := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
-		err := unix.Linkat(unix.AT_FDCWD, self, unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
-		return os.NewSyscallError("linkat "+path, err)
-	}
-	err := link()
-	if !errors.Is(err, unix.EEXIST) {
-		return err
-	}
-	if _, err := Read(path); err != nil {
-		return err
-	}
-	if err := unixfile.Remove(path); err != nil {
-		return err
-	}
-	return link()
-}
-
-// writeAndRename is for file systems that have no files without a name, such as NFS.
-func writeAndRename(path string, pid int) error {
-	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
-	if err != nil {
-		return err
-	}
-	_, err = temporary.WriteString(strconv.Itoa(pid))
-	if err = errors.Join(err, temporary.Chmod(mode), temporary.Close()); err == nil {
-		if _, err = Read(path); err == nil || errors.Is(err, os.ErrNotExist) {
-			err = os.Rename(temporary.Name(), path)
-		}
-	}
-	if err != nil {
-		_ = os.Remove(temporary.Name()) // the error that matters is the other
-	}
-	return err
+	return unixfile.WriteIn(dir, name, []byte(strconv.Itoa(pid)), mode)
 }
 
 // Remove removes the pid file at path if it holds pid; else it is another container's. An empty path means no file.
@@ -262,7 +227,10 @@ func refusedRemoval(path string, err error) error {
 }
 
 func removeNow(path string, ours func(pid int) (bool, error)) error {
-	pid, err := Read(path)
+	dir, err := unixfile.OpenDir(filepath.Dir(path))
+	if err == nil {
+		err = errors.Join(removeIn(dir, filepath.Base(path), ours), dir.Close())
+	}
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ENOTDIR), errdefs.IsInvalidArgument(err),
 		errors.Is(err, unix.ELOOP):
@@ -271,17 +239,18 @@ func removeNow(path string, ours func(pid int) (bool, error)) error {
 		log.L.WithField("path", path).Warn("pid file: it stays, since another process keeps it from being opened")
 		return nil
 	}
-	remove := false
-	if err == nil {
-		remove, err = ours(pid)
-	}
-	switch {
-	case err != nil:
+	return err
+}
+
+func removeIn(dir *os.Root, name string, ours func(pid int) (bool, error)) error {
+	pid, err := read(dir, name)
+	if err != nil {
 		return err
-	case remove:
-		return unixfile.Remove(path)
 	}
-	return nil
+	if remove, err := ours(pid); err != nil || !remove {
+		return err
+	}
+	return dir.Remove(name)
 }
 
 // dead reports whether process pid does not exist, or has exited and is not reaped yet.

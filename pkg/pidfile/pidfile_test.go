@@ -5,13 +5,11 @@ package pidfile
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -22,51 +20,72 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/settings"
+	"sandbox.internal/shim/pkg/unixfile"
 	"sandbox.internal/shim/pkg/unixfile/hungfs"
 )
 
-// A shim may be killed at any moment, so there is no other file at any.
-func TestWrite_HasNoOtherNameBefore(t *testing.T) {
+func TestWrite_ReplacesNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pid")
-	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	must(t, err)
-	t.Cleanup(func() { must(t, unix.Close(watch)) })
-	_, err = unix.InotifyAddWatch(watch, dir, unix.IN_CREATE|unix.IN_MOVED_TO)
-	must(t, err)
+	must(t, Write(path, 6))
 	must(t, Write(path, 7))
-	must(t, Write(path, 8))
-	wantFile(t, path, "8")
-	events := make([]byte, 4096)
-	n, err := unix.Read(watch, events)
-	must(t, err)
-	var names []string
-	for at := 0; at < n; {
-		length := int(binary.NativeEndian.Uint32(events[at+12:])) // inotify(7)
-		at += unix.SizeofInotifyEvent
-		names = append(names, strings.TrimRight(string(events[at:at+length]), "\x00"))
-		at += length
+	wantFile(t, path, "7")
+	must(t, os.WriteFile(path, []byte("a letter"), 0o600))
+	if err := Write(path, 8); err == nil {
+		t.Error("no error where there is something else")
 	}
-	if slices.Sort(names); !slices.Equal(slices.Compact(names), []string{"pid"}) {
-		t.Errorf("names in the directory: %q, want pid alone", names)
+	wantFile(t, path, "a letter")
+	if got := files(t, dir); got != "pid" {
+		t.Errorf("in the directory there is %s", got)
 	}
 }
 
-func TestWrite_ReplacesNothingElse(t *testing.T) {
-	for name, write := range map[string]func(string, int) error{"usual": Write, "without O_TMPFILE": writeAndRename} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			path := filepath.Join(dir, "pid")
-			must(t, write(path, 6))
-			must(t, write(path, 7))
-			wantFile(t, path, "7")
-			must(t, os.WriteFile(path, []byte("a letter"), 0o600))
-			if err := write(path, 8); err == nil {
-				t.Error("no error where there is something else")
+// A container exchanges a directory of its volume for a link to one of the host, at each moment.
+func TestPidFile_IsNotLedElsewhere(t *testing.T) {
+	top := t.TempDir()
+	host, volume := filepath.Join(top, "host"), filepath.Join(top, "volume")
+	path := filepath.Join(volume, "dir/pid")
+	exchange := func() {
+		t.Helper()
+		must(t, os.Rename(filepath.Join(volume, "dir"), filepath.Join(volume, "away")))
+		must(t, os.Symlink(host, filepath.Join(volume, "dir")))
+	}
+	for name, act := range map[string]func() error{
+		"before the check": func() error {
+			exchange()
+			err := NewHook(settings.Value{Key: "k", Text: path}).Prepare(t.Context(), nil)
+			if !errdefs.IsInvalidArgument(err) {
+				t.Errorf("Prepare = %v, want invalid argument", err)
 			}
-			wantFile(t, path, "a letter")
-			if got := files(t, dir); got != "pid" {
-				t.Errorf("in the directory there is %s", got)
+			return nil
+		},
+		"before the write": func() error {
+			exchange()
+			if err := Write(path, 8); !errors.Is(err, unix.ELOOP) {
+				t.Errorf("Write = %v, want ELOOP", err)
+			}
+			return nil
+		},
+		"while it is written": func() error {
+			dir, err := unixfile.OpenDir(filepath.Dir(path))
+			must(t, err)
+			defer dir.Close()
+			exchange()
+			return writeIn(dir, "pid", 8)
+		},
+		"before the removal": func() error { exchange(); return Remove(path, 7) },
+		"while it is removed": func() error {
+			return removeIf(path, func(int) (bool, error) { exchange(); return true, nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			must(t, errors.Join(os.MkdirAll(host, 0o700), os.MkdirAll(filepath.Dir(path), 0o700)))
+			defer os.RemoveAll(volume)
+			must(t, errors.Join(os.WriteFile(filepath.Join(host, "pid"), []byte("7"), 0o600), Write(path, 7)))
+			must(t, act())
+			wantFile(t, filepath.Join(host, "pid"), "7")
+			if got := files(t, host); got != "pid" {
+				t.Errorf("the directory of the host has %s", got)
 			}
 		})
 	}
@@ -74,6 +93,9 @@ func TestWrite_ReplacesNothingElse(t *testing.T) {
 
 func TestRead_KnowsAPidFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	must(t, err)
+	defer dir.Close()
 	for text, want := range map[string]int{
 		"1": 1, "4194304\n": 4194304, "1234567890": 1234567890, "0123": 123,
 		"2147483647": 2147483647, "2147483648": -1, "4294967295": -1, "0": -1,
@@ -81,9 +103,9 @@ func TestRead_KnowsAPidFile(t *testing.T) {
 		"1_0": -1, "1\n2": -1, "1 \n": -1,
 	} {
 		must(t, os.WriteFile(path, []byte(text), 0o600))
-		pid, err := Read(path)
+		pid, err := read(dir, "pid")
 		if refused := errdefs.IsInvalidArgument(err); refused != (want < 0) || !refused && (pid != want || err != nil) {
-			t.Errorf("Read of %q = %d, %v, want %d", text, pid, err, want)
+			t.Errorf("read of %q = %d, %v, want %d", text, pid, err, want)
 		}
 	}
 }
@@ -108,15 +130,18 @@ func TestRead_OfAPipeDoesNotBlock(t *testing.T) {
 			}
 		}
 	}()
-	read := make(chan struct{})
+	root, err := os.OpenRoot(dir)
+	must(t, err)
+	defer root.Close()
+	ended := make(chan struct{})
 	go func() {
-		defer close(read)
+		defer close(ended)
 		for range 20000 {
-			_, _ = Read(dir + "/pid")
+			_, _ = read(root, "pid")
 		}
 	}()
 	select {
-	case <-read:
+	case <-ended:
 	case <-time.After(time.Minute):
 		t.Error("still reading a pipe")
 	}

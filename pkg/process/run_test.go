@@ -114,7 +114,7 @@ func TestRun_ExitDoesNotWaitForTheFileOfTheVerdict(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := running("unixfile.Write("); n < 1 || n > verdictWrites {
+	if n := running("limit.(*Verdict).Write("); n < 1 || n > verdictWrites {
 		t.Errorf("%d verdicts are being written, want 1 to %d", n, verdictWrites)
 	}
 }

@@ -130,10 +130,11 @@ func checkVerdictFile(file settings.Value) error {
 		return nil
 	}
 	err := unixfile.Within(dirTimeout, func() error {
-		if info, err := os.Stat(filepath.Dir(file.Text)); err != nil || !info.IsDir() {
-			return file.Refuse("in a directory that exists")
+		dir, err := unixfile.OpenDir(filepath.Dir(file.Text))
+		if err != nil {
+			return file.Refuse("in a directory that exists, without symbolic links in the path")
 		}
-		return nil
+		return dir.Close()
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s %q: %w", file.Key, file.Text, err)

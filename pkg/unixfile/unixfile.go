@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	json "github.com/go-json-experiment/json/v1"
@@ -21,19 +22,51 @@ import (
 	"sandbox.internal/shim/pkg/fail"
 )
 
-// Write replaces the file at path, or makes it, with mode 0600. A reader sees the old content or the new one, and so
-// does one after a crash of this process; a crash of the machine may lose both. Until then the new content is in a file
-// beside it whose name begins with a dot and cannot be guessed: clients choose the names of verdicts, for example.
+// Write replaces the file at path, or makes it, with mode 0600: see [WriteIn].
 func Write(path string, data []byte) error {
-	return replace(path, func(next string) error {
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close() //nolint:errcheck // nothing was written
+	return WriteIn(dir, filepath.Base(path), data, 0o600)
+}
+
+// WriteIn replaces the file name of dir, or makes it. A reader sees the old content or the new one, and so does one
+// after a crash of this process; a crash of the machine may lose both. Until then the new content is in a file beside
+// it whose name begins with a dot and cannot be guessed: clients choose the names of verdicts, for example.
+func WriteIn(dir *os.Root, name string, data []byte, mode os.FileMode) error {
+	return replace(dir, name, func(next string) error {
 		// O_EXCL follows no link that somebody else may have put there.
-		f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		f, err := dir.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return err
 		}
 		_, err = f.Write(data)
-		return errors.Join(err, f.Close())
+		return errors.Join(err, f.Chmod(mode), f.Close()) // whatever the umask is
 	})
+}
+
+// varRun is a link to /run on most machines, as many paths of configurations say.
+const varRun = "/var/run"
+
+// OpenDir opens a directory for files that somebody outside may name, such as one of a volume. It follows no link but
+// /var/run: a container could make one that leads elsewhere on the host. What is done in the directory is done there,
+// whatever takes its place meanwhile. The error of a path with a link is ELOOP.
+func OpenDir(path string) (*os.Root, error) {
+	if below, ok := strings.CutPrefix(path+"/", varRun+"/"); ok {
+		if target, err := filepath.EvalSymlinks(varRun); err == nil {
+			path = filepath.Join(target, below)
+		}
+	}
+	fd, err := Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "open without symbolic links", Path: path, Err: err}
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
 // WriteJSON is Write with the JSON of value.
@@ -60,17 +93,22 @@ func ReadJSON(path string, value any) error {
 
 // Symlink makes a link to target at path, in place of whatever file is there.
 func Symlink(target, path string) error {
-	return replace(path, func(next string) error { return os.Symlink(target, next) })
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close() //nolint:errcheck // nothing was written
+	return replace(dir, filepath.Base(path), func(next string) error { return dir.Symlink(target, next) })
 }
 
-func replace(path string, create func(next string) error) error {
-	next := filepath.Join(filepath.Dir(path), ".new-"+rand.Text())
+func replace(dir *os.Root, name string, create func(next string) error) error {
+	next := ".new-" + rand.Text()
 	err := fail.After("file.new-content", create(next))
 	if err == nil {
-		err = os.Rename(next, path)
+		err = dir.Rename(next, name)
 	}
 	if err != nil {
-		_ = os.Remove(next) // it may not be there
+		_ = dir.Remove(next) // it may not be there
 	}
 	return err
 }

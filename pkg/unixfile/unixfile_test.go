@@ -70,14 +70,79 @@ func TestWrite_LeavesAllOtherFilesAlone(t *testing.T) {
 	if got, err := os.ReadFile(other); string(got) != "other" {
 		t.Errorf("the other file has %q, %v", got, err)
 	}
-	err := replace(path, func(next string) error {
-		if name := filepath.Base(next); name[0] != '.' || filepath.Dir(next) != dir {
-			t.Errorf("the new content is in %s, want a name with a dot, beside %s", next, path)
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	err = replace(root, "f", func(next string) error {
+		if next[0] != '.' || filepath.Base(next) != next {
+			t.Errorf("the new content is in %s, want a name with a dot, beside f", next)
 		}
-		return os.Symlink("x", next)
+		return root.Symlink("x", next)
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// A container exchanges a directory of its volume for a link to one of the host: before it is opened, and after.
+func TestOpenDir_IsNotLedElsewhere(t *testing.T) {
+	top := t.TempDir()
+	host, volume := filepath.Join(top, "host"), filepath.Join(top, "volume")
+	for _, dir := range []string{host, volume, filepath.Join(volume, "dir")} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := OpenDir(filepath.Join(volume, "dir"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.WriteFile(filepath.Join(host, "f"), []byte("host"), 0o600))
+	must(os.Rename(filepath.Join(volume, "dir"), filepath.Join(volume, "away")))
+	must(os.Symlink(host, filepath.Join(volume, "dir")))
+	must(WriteIn(dir, "f", []byte("ours"), 0o644))
+	for path, want := range map[string]string{filepath.Join(host, "f"): "host", filepath.Join(volume, "away/f"): "ours"} {
+		if got, err := os.ReadFile(path); string(got) != want {
+			t.Errorf("%s = %q, %v, want %q", path, got, err, want)
+		}
+	}
+	for _, path := range []string{"dir", "dir/below"} {
+		if d, err := OpenDir(filepath.Join(volume, path)); !errors.Is(err, unix.ELOOP) {
+			t.Errorf("OpenDir(%s) = %v, %v, want ELOOP", path, d, err)
+		}
+	}
+}
+
+func TestOpenDir_FollowsVarRun(t *testing.T) {
+	for path, want := range map[string]string{varRun: "/run", varRun + "/lock": "/run/lock", "/var/runner": ""} {
+		info, err := os.Stat(want)
+		if want != "" && err != nil {
+			continue // this machine has none
+		}
+		dir, err := OpenDir(path)
+		if want == "" {
+			if err == nil {
+				t.Errorf("OpenDir(%q): no error", path)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("OpenDir(%q) = %v", path, err)
+			continue
+		}
+		if got, err := dir.Stat("."); err != nil || !os.SameFile(got, info) {
+			t.Errorf("OpenDir(%q) is not %s: %v", path, want, err)
+		}
+		_ = dir.Close()
 	}
 }
 
