@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"syscall"
 
 	"github.com/containerd/log"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
@@ -37,13 +39,57 @@ func (c *container) Exec(
 		if err != nil {
 			return nil, err // a nil *handle in an interface would not be nil
 		}
-		return h, nil
+		return execProcess{h, c}, nil
 	}
 	group, err := c.execGroups.Make(l)
 	if err != nil {
 		return nil, err
 	}
 	return c.execIn(ctx, lp, s, group)
+}
+
+// execProcess is an exec without a cgroup as callers see it.
+type execProcess struct {
+	*handle
+	container *container
+}
+
+// Signal sends SIGKILL to the session of the exec, and other signals to its process: what is killed because it takes
+// too long, as a probe, has no chance to end what it has started. Daemons have sessions of their own.
+func (e execProcess) Signal(sig syscall.Signal) error {
+	if sig != unix.SIGKILL || !e.reaping.TryLock() { // it is dead
+		return e.handle.Signal(sig)
+	}
+	defer e.reaping.Unlock() // until then the number of the session is that of no other
+	if err := e.handle.Signal(sig); err != nil {
+		return err
+	}
+	if err := e.container.killSession(e.pid); err != nil {
+		log.L.WithError(err).WithField("container", e.container.config.ID).Warn("kill the session of an exec")
+	}
+	return nil
+}
+
+// killSession kills the processes of a session, and those that they fork meanwhile, but does not race without end with
+// one that forks.
+func (c *container) killSession(leader int) error {
+	const rounds = 10
+	killed := map[int]bool{leader: true}
+	for range rounds {
+		before := len(killed)
+		err := c.cgroup.SignalThose(unix.SIGKILL, func(pid int) bool {
+			session, err := unix.Getsid(pid)
+			if err != nil || session != leader || killed[pid] {
+				return false
+			}
+			killed[pid] = true
+			return true
+		})
+		if err != nil || len(killed) == before {
+			return err
+		}
+	}
+	return nil
 }
 
 // startExec starts lp in group or, if that is nil, in the container's cgroup.

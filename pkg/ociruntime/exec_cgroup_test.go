@@ -49,6 +49,59 @@ func (b *box) execIn(p *specs.Process) process.CgroupHandle {
 	return g
 }
 
+// A probe that takes too long is killed, and so is all that it has started and left in its session. A daemon with a
+// session of its own is not, nor is anything that an exec leaves which ends by itself or by another signal.
+func TestExec_KillReachesItsSession(t *testing.T) {
+	for name, change := range map[string]func(*process.Config){
+		"by the launcher": func(*process.Config) {},
+		"by libcontainer": func(c *process.Config) { c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} },
+		"the host's PIDs": func(c *process.Config) {
+			c.Spec.Linux.Namespaces = slices.DeleteFunc(c.Spec.Linux.Namespaces,
+				func(n specs.LinuxNamespace) bool { return n.Type == specs.PIDNamespace })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantNoLeaks(t)
+			config := newConfig(t, "sleep", "1000")
+			must(t, os.Symlink("busybox", filepath.Join(config.Rootfs, "bin", "setsid")))
+			change(&config)
+			b := create(t, config).start()
+			wantProcesses := func(want int, when string) {
+				t.Helper()
+				eventually(t, fmt.Sprintf("the time when there are %d processes %s", want, when), func() bool {
+					pids, err := b.Cgroup().Procs()
+					must(t, err)
+					return len(pids) == want
+				})
+			}
+			for _, tt := range []struct {
+				script        string
+				sig           unix.Signal
+				during, after int // processes, with init and what the former ones have left
+			}{
+				{"sleep 1000 & (sleep 1001 &); sleep 1002; true", unix.SIGKILL, 5, 1},
+				{"sleep 1000 & exit 0", 0, 0, 2},
+				{"sleep 1000 & sleep 1001; true", unix.SIGTERM, 5, 4},
+				{daemon + "sleep 1000; true", unix.SIGKILL, 7, 5},
+			} {
+				streams, err := stdio.Open(t.Context(), stdio.Config{Stdout: "file:///dev/null"}, idmap.Owner{})
+				must(t, err)
+				h, err := b.Exec(t.Context(), command("sh", "-c", tt.script), nil, streams)
+				must(t, err)
+				if tt.sig != 0 {
+					wantProcesses(tt.during, "before the signal to "+tt.script)
+					must(t, h.Signal(tt.sig))
+				}
+				if exit := h.Wait(); exit.Signal != tt.sig {
+					t.Errorf("exit = %+v, want %v", exit, tt.sig)
+				}
+				wantProcesses(tt.after, "after "+tt.script)
+				must(t, streams.Close())
+			}
+		})
+	}
+}
+
 // daemon is a process that its parent left, in a session of its own.
 const daemon = "(setsid sleep 1000 &); "
 

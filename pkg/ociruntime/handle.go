@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -30,6 +31,8 @@ type handle struct {
 	child     child
 	pid       int
 	sigkilled bool // whether SIGKILL ended it; set by Wait
+
+	reaping sync.Mutex // held while it is reaped, and to keep its id taken
 }
 
 // child is a process that libcontainer or the launcher started.
@@ -47,7 +50,11 @@ func newHandle(r *reaper.Reaper, c child, pid int) *handle {
 func (h *handle) Pid() int { return h.pid }
 
 func (h *handle) Wait() process.Exit {
-	_ = native.AwaitDeath(context.Background(), h.pid) // before Linux 5.10, child.Wait waits with a thread of its own
+	// Before Linux 5.10, child.Wait waits with a thread of its own.
+	if err := native.AwaitDeath(context.Background(), h.pid); err == nil {
+		h.reaping.Lock()
+		defer h.reaping.Unlock()
+	}
 	state, err := h.child.Wait()
 	at := time.Now()
 	h.reaper.Unregister(h.pid)
