@@ -153,13 +153,13 @@ func TestNextLook(t *testing.T) {
 	for _, limit := range []time.Duration{time.Millisecond, 100 * time.Millisecond, 2 * time.Second, time.Hour} {
 		for _, processors := range []int{1, 2, 8} {
 			l := &Limits{CPUTime: limit}
-			if first := l.NextLook(0, processors); first < limit/time.Duration(processors) {
+			if first := l.NextLook(0, 0, processors); first < limit/time.Duration(processors) {
 				t.Errorf("limit %v on %d: first look after %v", limit, processors, first)
 			}
 			for _, busy := range []int{1, processors} {
 				var used time.Duration
 				looks := 0
-				for next := l.NextLook(0, processors); next > 0; next = l.NextLook(used, processors) {
+				for next := l.NextLook(0, 0, processors); next > 0; next = l.NextLook(used, 0, processors) {
 					used += next * time.Duration(busy)
 					looks++
 				}
@@ -170,8 +170,20 @@ func TestNextLook(t *testing.T) {
 		}
 	}
 	one := &Limits{CPUTime: time.Second, Pids: 1}
-	if got := one.NextLook(0, 64); got < time.Second {
+	if got := one.NextLook(0, 0, 64); got < time.Second {
 		t.Errorf("a single process is looked at after %v", got)
+	}
+}
+
+// One that uses nothing, just before its limit, does not keep the shim busy.
+func TestNextLook_OfAnIdleRun(t *testing.T) {
+	l := &Limits{CPUTime: time.Second}
+	looks := 0
+	for idle := time.Duration(0); idle < time.Hour; looks++ {
+		idle += l.NextLook(l.CPUTime-1, idle, 2)
+	}
+	if most := int(time.Hour/mostIdleWait) + 20; looks > most {
+		t.Errorf("%d looks in an hour, want %d at most", looks, most)
 	}
 }
 

@@ -135,11 +135,14 @@ const (
 	// leastWait keeps a machine with many processors from being busy with looking. With more than ten that a run keeps
 	// busy at its end, it may use up to a millisecond more on each.
 	leastWait = time.Millisecond
+	// mostIdleWait is the longest wait that a run gets for being idle, and so how much more it may use of each processor.
+	mostIdleWait = 100 * time.Millisecond
 )
 
 // NextLook returns for how long a run that has used so much CPU time cannot exceed its limit by more than the
-// tolerance, on so many processors. It returns 0 for one that is over its limit.
-func (l *Limits) NextLook(used time.Duration, processors int) time.Duration {
+// tolerance, on so many processors. For one that has used nothing more for a while, it is as long as that while, up to
+// mostIdleWait. It returns 0 for one that is over its limit.
+func (l *Limits) NextLook(used, idle time.Duration, processors int) time.Duration {
 	if used >= l.CPUTime {
 		return 0
 	}
@@ -147,5 +150,5 @@ func (l *Limits) NextLook(used time.Duration, processors int) time.Duration {
 		processors = int(min(int64(processors), l.Pids)) // each runs on one. cpus does not count: it allows bursts.
 	}
 	allowed := l.CPUTime - used + max(tolerance, l.CPUTime/toleranceDivisor)/2 // half is left for late timers
-	return max(allowed/time.Duration(processors), leastWait)
+	return max(allowed/time.Duration(processors), leastWait, min(idle, mostIdleWait))
 }

@@ -31,6 +31,10 @@ type run struct {
 	// +checklocks:mu
 	before time.Duration // CPU time of the cgroup when the program started
 	// +checklocks:mu
+	used time.Duration // CPU time of the cgroup at the last look at which it had grown
+	// +checklocks:mu
+	grown time.Time // when that was
+	// +checklocks:mu
 	killsBefore uint64 // OOM kills by then, on v1, of an init with a memory limit
 	// +checklocks:mu
 	ended limit.Reason // why the run is being killed
@@ -156,7 +160,7 @@ func (p *Process) startLimits(asked time.Time) {
 	if r == nil {
 		return
 	}
-	firstLook := r.limits.NextLook(0, processors())
+	firstLook := r.limits.NextLook(0, 0, processors())
 	r.mu.Lock()
 	r.started = asked
 	if t := r.limits.WallTime; t > 0 {
@@ -230,7 +234,10 @@ func (p *Process) lookAtCPUTime() {
 	r.mu.Lock()
 	next := lookAgain
 	if err == nil {
-		next = r.limits.NextLook(used.CPU-r.before, n)
+		if used.CPU > r.used {
+			r.used, r.grown = used.CPU, time.Now()
+		}
+		next = r.limits.NextLook(used.CPU-r.before, time.Since(r.grown), n)
 	}
 	if next > 0 && !r.over {
 		r.cpu.Reset(next)
