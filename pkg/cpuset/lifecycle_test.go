@@ -229,6 +229,25 @@ func TestReconcile_WithoutNotifierFollowsLate(t *testing.T) {
 	})
 }
 
+// A kernel's default is 128 instances for all of root, and a node has 110 pods.
+func TestReconcile_OfAPodTakesNoScarceInstance(t *testing.T) {
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scarce := len(strings.TrimSpace(string(text))) < len("1024")
+	for source, want := range map[string]bool{cpuset.Parent: !scarce, "shared": true} {
+		synctest.Test(t, func(t *testing.T) {
+			w, g, opened := plant(t), newGate(), false
+			r := cpuset.New(w.root, func() (cpuset.Notifier, error) { opened = true; return g.open() })
+			add(t, r, w.follow(source))
+			if r.Stop(); opened != want {
+				t.Errorf("a notifier for source %s: %t, want %t", source, opened, want)
+			}
+		})
+	}
+}
+
 func TestReconcile_LogsOnceWhatIsNotWatched(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
 		l := listen(w)

@@ -4,11 +4,13 @@
 package cpuset
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -52,6 +54,15 @@ func Inotify() (Notifier, error) {
 		return nil, errors.Join(fmt.Errorf("poll inotify: %w", err), n.Close())
 	}
 	return n, nil
+}
+
+// scarce reports whether the inotify instances of a user are few: the kernel allows 128, where nobody has changed that,
+// and a node can have 110 pods. Those who need more for themselves, such as a kubelet, have thousands.
+func scarce() bool {
+	const plenty = 1024
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
+	n, parseErr := strconv.Atoi(string(bytes.TrimSpace(text)))
+	return err != nil || parseErr != nil || n < plenty
 }
 
 // Watch adds every path again, which is cheap and finds those that were made again: another inode has another watch

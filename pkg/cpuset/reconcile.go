@@ -201,11 +201,21 @@ type loop struct {
 	cancel   context.CancelFunc
 }
 
+// notifier returns what tells of changes. The pods of a node, which follow their parents, would take all inotify
+// instances of root's where those are few: they look at the time instead.
+func (r *Reconciler) notifier() (Notifier, error) {
+	ofPods := !slices.ContainsFunc(r.following(), func(f *follower) bool { return f.Source != Parent })
+	if ofPods && scarce() {
+		return newClock(), nil
+	}
+	return r.open()
+}
+
 // updateWatches watches what the containers that follow depend on, and starts the goroutine if there is none. It is
 // called with cgroupLock held.
 func (r *Reconciler) updateWatches() {
 	if r.loop == nil {
-		notifier, err := r.open()
+		notifier, err := r.notifier()
 		if err != nil {
 			log.L.WithError(err).Warnf("cpuset: changes of sources are seen after up to %v "+
 				"(is fs.inotify.max_user_instances used up?)", resyncMax)

@@ -67,7 +67,7 @@ func TestAdd_HasWrittenWhenItReturns(t *testing.T) {
 
 func TestAdd_ThePodIsASource(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
-		c := w.follow(cpuset.Parent)
+		c := w.follow("pod")
 		c.Mems = true
 		add(w, r, c)
 		cpus, mems, later := "0-7", "0-1", "1"

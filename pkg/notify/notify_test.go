@@ -258,12 +258,15 @@ func TestReceive_LimitsAFloodAndItsLog(t *testing.T) {
 	if n := strings.Count(f.log(), "\n") + 1; n > 2*logRate {
 		t.Errorf("%d lines of log, want at most %d", n, 2*logRate)
 	}
+	if n := len(f.log()); n > 2*logRate*500 {
+		t.Errorf("%d bytes of log", n)
+	}
 }
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("FLOOD"); dir != "" { // as the program of the test above
 		for i := 0; ; i++ {
-			if err := send(dir, fmt.Sprintf("STATUS=%d", i)); err != nil {
+			if err := send(dir, fmt.Sprintf("STATUS=%d%s", i, strings.Repeat("x", 2000))); err != nil {
 				os.Exit(1)
 			}
 		}

@@ -163,7 +163,8 @@ func (r *Receiver) apply(data []byte, say func(string, map[string]any)) bool {
 	if now == before {
 		return ok
 	}
-	fields := map[string]any{"ready": now.Ready, "status": now.Status}
+	const logged = 100 // bytes: with all of each, the log would grow by a gigabyte in a day
+	fields := map[string]any{"ready": now.Ready, "status": now.Status[:min(len(now.Status), logged)]}
 	if now.Errno != 0 {
 		fields["errno"] = fmt.Sprintf("%d (%v)", now.Errno, unix.Errno(now.Errno))
 	}
