@@ -23,7 +23,7 @@ func TestModel_ShowsPodsAndWhatTheyUse(t *testing.T) {
 	x.later(snapshot(11))
 	got := x.lines()
 	x.want("screen", strings.Join(got[:9], "\n")+"\n…\n"+strings.Join(got[22:], "\n"),
-		`12:00:11  CPUs: 4 30.0%  memory: 3.0G of 8.0G  v2  pods: 3  containers: 4
+		`12:00:11  CPUs: 4 30.0%  memory: 3.0G of 8.0G  v2  pods: 2  containers: 4
 pressure: cpu 1.5%  memory 0.0%  sorted by CPU%
    NAME                CPU%    MEM  LIMIT    PSI  PIDS EXEC/S  OOM  THR% CPUS
  - shop/web-0          90.0   220M   576M  c12.3     7    3.0    2  40.0 *

@@ -82,13 +82,16 @@ func (m *model) summary() []string {
 			used = fmt.Sprintf(" %s%%", percent(float64(host.CPU-m.before.Node.CPU)/float64(passed)/float64(max(host.CPUs, 1))))
 		}
 	}
-	containers := 0
+	pods, containers := 0, 0
 	for _, p := range m.now.Pods {
 		containers += len(p.Containers)
+		if p.Sandbox { // else it is a container by itself
+			pods++
+		}
 	}
 	first := fmt.Sprintf("%s  CPUs: %d%s  memory: %s of %s  %s  pods: %d  containers: %d",
 		m.now.Time.Format(time.TimeOnly), host.CPUs, used, size(host.Memory), size(host.Total), host.Cgroup,
-		len(m.now.Pods), containers)
+		pods, containers)
 	direction := map[bool]string{false: "", true: ", reversed"}[m.order.reverse]
 	sorted := "sorted by " + columns[m.order.column].title + direction
 	second := fmt.Sprintf("pressure: %s  %s", pressureText(host.Pressure), sorted)
