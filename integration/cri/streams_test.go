@@ -103,6 +103,30 @@ func TestExecSync_TimeoutEndsItAndLeavesNothing(t *testing.T) {
 	})
 }
 
+// What the probe has started and did not end would hold its output, too.
+func TestExecSync_TimeoutEndsWhatItHasStarted(t *testing.T) {
+	harness.OursOnly(t, "the runc shim kills the first process alone")
+	eachIO(t, func(e *env) {
+		p := e.pod("p")
+		c := p.run("c", forever)
+		for range 3 {
+			_, err := c.tryExec(1, "sh", "-c", "sleep 4711 & (sleep 4712 &); sleep 4713; true")
+			if status.Code(err) != codes.DeadlineExceeded {
+				e.Errorf("exec with a limit = %v, want DeadlineExceeded", err)
+			}
+		}
+		harness.Eventually(e, "no process of the execs", func() error {
+			for _, proc := range harness.InCgroup(e.cgroup) {
+				if strings.Contains(proc.String(), "471") {
+					return errors.New(proc.String())
+				}
+			}
+			return nil
+		})
+		p.remove()
+	})
+}
+
 // containerd waits for that output as long as its operator says, not as long as the shim likes to.
 func TestExecSync_OutputThatAnotherProcessHoldsIsNotAtItsEnd(t *testing.T) {
 	eachIO(t, func(e *env) {

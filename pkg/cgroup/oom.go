@@ -34,6 +34,10 @@ type OOMWatch struct {
 	unlogged uint64 // those that the log does not have yet
 	// +checklocks:mu
 	logged time.Time
+	// +checklocks:mu
+	limits *oomLimits // nil on v1
+	// +checklocks:mu
+	whose string // limit that the last kill was for, as oomLimits tells
 }
 
 // oomLogInterval is how far apart lines of the log are: a container may run out of memory in a loop.
@@ -65,6 +69,10 @@ type oomSource interface {
 func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 	w := &OOMWatch{cgroup: c.String(), notify: notify}
 	dir := c.Path("memory")
+	if c.unified {
+		w.limits = &oomLimits{dir: dir}
+		w.limits.met = w.limits.read()
+	}
 	open := openOOMControl
 	if c.unified {
 		open = openMemoryEvents
@@ -132,6 +140,9 @@ func (w *OOMWatch) report(n uint64, err error) {
 		return // gone or stopped: an open descriptor cannot read it any more either
 	}
 	if n > w.last {
+		if w.limits != nil {
+			w.whose = w.limits.whose()
+		}
 		if w.unlogged += n - w.last; time.Since(w.logged) >= oomLogInterval {
 			w.log()
 		}
@@ -145,7 +156,11 @@ func (w *OOMWatch) report(n uint64, err error) {
 // +checklocks:w.mu
 func (w *OOMWatch) log() {
 	if w.unlogged > 0 {
-		log.L.WithField("cgroup", w.cgroup).WithField("kills", w.unlogged).Info("out of memory: processes killed")
+		entry := log.L.WithField("cgroup", w.cgroup).WithField("kills", w.unlogged)
+		if w.whose != "" {
+			entry = entry.WithField("limit of", w.whose)
+		}
+		entry.Info("out of memory: processes killed")
 		w.unlogged, w.logged = 0, time.Now()
 	}
 }
@@ -155,6 +170,14 @@ func (w *OOMWatch) Kills() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.last - w.first
+}
+
+// Limit returns the cgroup whose limit the last kill was for, or NoOOMLimit. It returns "" if there was none, or the
+// kernel does not tell.
+func (w *OOMWatch) Limit() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.whose
 }
 
 // Stop checks a last time, ends the goroutine and waits for it. It may be called again.

@@ -66,6 +66,41 @@ func TestOOMWatch_OfACgroupThatIsGoneBeforeItIsRead(t *testing.T) {
 	}
 }
 
+// Whose limit was met is found by the counters of the cgroups above, which a pod's other containers raise as well.
+func TestOOMLimits_NamesTheCgroupWhoseLimitWasMet(t *testing.T) {
+	pod := filepath.Join(t.TempDir(), "pod")
+	dir := filepath.Join(pod, "c")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	count := func(ofPod, own, withNested string) {
+		put(t, filepath.Join(pod, "memory.events.local"), "oom "+ofPod+"\noom_kill 9\n")
+		put(t, filepath.Join(dir, "memory.events.local"), "oom "+own+"\n")
+		put(t, filepath.Join(dir, memoryEventsFile), "oom "+withNested+"\n")
+	}
+	count("5", "1", "1")
+	l := &oomLimits{dir: dir}
+	l.met = l.read()
+	for _, tt := range []struct{ ofPod, own, withNested, want string }{
+		{"6", "1", "1", pod},
+		{"6", "2", "2", dir},
+		{"6", "2", "2", NoOOMLimit},
+		{"6", "2", "3", dir + "/*"},
+		{"7", "3", "4", dir}, // the lower one
+	} {
+		count(tt.ofPod, tt.own, tt.withNested)
+		if got := l.whose(); got != tt.want {
+			t.Errorf("%v: limit of %q, want %q", tt, got, tt.want)
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.whose(); got != "" {
+		t.Errorf("of a cgroup that is gone: %q, want nothing", got)
+	}
+}
+
 // Files in place of the kernel's, which a test can change between two reads.
 func TestMemoryEvents_KillsAtMost(t *testing.T) {
 	top := t.TempDir()

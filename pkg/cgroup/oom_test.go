@@ -115,6 +115,12 @@ func TestOOMWatch_ReportsKillsInNestedCgroups(t *testing.T) {
 		}
 	}
 	w, reports := watch(t, c)
+	wantLimit := func(want string) {
+		t.Helper()
+		if got := w.Limit(); c.Unified() && got != want || !c.Unified() && got != "" { // v1 does not tell
+			t.Errorf("the kill was for the limit of %q, want %q", got, want)
+		}
+	}
 	first, second := nest(t, c, "first"), nest(t, c, "second")
 	limitMemory(t, first) // first has a limit of its own; the processes of second meet that of c
 	start(t, first, hog).wait(t)
@@ -122,8 +128,10 @@ func TestOOMWatch_ReportsKillsInNestedCgroups(t *testing.T) {
 	if got := reports.Load(); got != 1 {
 		t.Errorf("%d reports after a kill in a nested cgroup, want 1", got)
 	}
+	wantLimit(filepath.Join(c.Path("memory"), "*"))
 	start(t, second, hog).wait(t)
 	w.Check()
+	wantLimit(c.Path("memory"))
 	if got := reports.Load(); got != 2 {
 		t.Errorf("%d reports after a kill in a second one, want 2", got)
 	}

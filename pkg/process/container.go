@@ -145,9 +145,13 @@ func (c *Container) initCreated(ctx context.Context, init Handle) (err error) {
 		return fmt.Errorf("create: %w", context.Cause(ctx))
 	}
 	// This comes before init can run its program, so that no kill is missed.
-	if c.oom, err = c.runtime.Cgroup().WatchOOM(c.oomKilled); err != nil {
+	watch, err := c.runtime.Cgroup().WatchOOM(c.oomKilled)
+	if err != nil {
 		return fmt.Errorf("watch for OOM kills: %w", err)
 	}
+	c.mu.Lock()
+	c.oom = watch
+	c.mu.Unlock()
 	return nil
 }
 

@@ -21,6 +21,12 @@ func (c *Container) Inspect(maxExecs int) inspect.Container {
 		ID: c.ID(), Bundle: s.Bundle, State: s.State.String(), Pid: s.Pid, Exit: shownExit(s),
 		Launch: c.runtime.Launch(), Verdicts: c.Verdicts(), Execs: c.inspectExecs(maxExecs),
 	}
+	c.mu.Lock()
+	watch := c.oom
+	c.mu.Unlock()
+	if watch != nil { // else it is being restored
+		answer.OOMLimit = watch.Limit()
+	}
 	if group := c.Cgroup(); group.Exists() {
 		answer.Cgroup = group.String()
 	}

@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// interfere is a program that tries to get at the process $1: to write to its memory, as by ptrace(2), and to its output,
+// to read its environment, to signal it, and to write to its files.
+const interfere = `
+try() { if ( eval "$2" ) 2>/dev/null; then echo "$1 yes"; else echo "$1 no"; fi; }
+try memory 'exec 3<>/proc/$pid/mem'
+try output 'echo forged >/proc/$pid/fd/1'
+try environment 'cat /proc/$pid/environ'
+try signal 'kill -CONT $pid'
+for dir in /tmp /dev/shm; do try file 'echo forged >$dir/of-the-run'; try removal 'rm -f $dir/of-the-run'; done
+`
+
+// Runs of one user are one program to the kernel: docs/executors.md asks for a user for each.
+func TestLimit_AUserForEachRunKeepsThemApart(t *testing.T) {
+	j := newJudge(t)
+	c := j.run("c1", config{opts: with(j.limited("exec-limits", "wall-time=1m,output=64Ki"))}, "sleep", "1000")
+	asUser := func(id string, user uint32, program string) *process {
+		x := c.exec(id, config{}, func(p *specs.Process) {
+			p.User = specs.User{UID: user, GID: user}
+			p.Capabilities, p.NoNewPrivileges = &specs.LinuxCapabilities{}, true
+		}, "sh", "-c", program)
+		j.must(x.Start(j.ctx), "start "+id)
+		return x
+	}
+	const victim = 10001
+	run := asUser("run", victim, "cd /tmp && echo mine >of-the-run && echo mine >/dev/shm/of-the-run && echo pid $$; exec sleep 1000")
+	run.out.WaitFor(t, "pid")
+	pid := strings.Fields(run.out.String())[1]
+	for _, tt := range []struct {
+		id, pid string
+		user    uint32
+		want    string
+	}{
+		{"other-user", pid, victim + 1, "no"},
+		{"init", "1", victim + 1, "no"},
+		{"same-user", pid, victim, "yes"}, // else the others show nothing
+	} {
+		x := asUser(tt.id, tt.user, "pid="+tt.pid+interfere)
+		x.wantExit(0)
+		for line := range strings.Lines(x.out.String()) {
+			what, got, _ := strings.Cut(strings.TrimSpace(line), " ")
+			yama := what == "memory" && tt.want == "yes" // a security module may refuse it
+			if strings.ContainsAny(line, "=\x00") || yama {
+				continue // an environment that was read
+			}
+			if got != tt.want {
+				t.Errorf("%s: %s: %s, want %s", tt.id, what, got, tt.want)
+			}
+		}
+		forged := strings.Contains(run.out.String(), "forged")
+		if forged != (tt.want == "yes") {
+			t.Errorf("%s: the output of the run is forged: %t", tt.id, forged)
+		}
+	}
+	j.must(run.Kill(j.ctx, syscall.SIGKILL), "kill")
+	run.wantExit(137)
+	if v := j.verdict("c1", "run"); v.Stdout.Written != int64(len(run.out.String())) {
+		t.Errorf("verdict: %s written, want %d bytes", fmt.Sprint(v.Stdout), len(run.out.String()))
+	}
+	c.kill()
+}
