@@ -277,8 +277,8 @@ func (p program) calledWithFailpoint(callee step) bool {
 var noUndo = map[string]string{
 	"pkg/listen withFSIDs Prctl":       "puts back a flag of the process, whatever came of the step",
 	"pkg/notify Listen RemoveAll":      "the failpoint of its hook comes after it",
-	"pkg/pidfile Read invalid":         "no step",
-	"pkg/pidfile writeAndRename Chmod": "a step",
+	"pkg/pidfile read invalid":         "no step",
+	"pkg/unixfile WriteIn Chmod": "a step",
 }
 
 // By custom the error of what undoes a step is joined to that of the step.
