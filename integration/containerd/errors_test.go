@@ -4,7 +4,9 @@
 package containerd_test
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +14,9 @@ import (
 	"testing"
 
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/integration/harness"
 )
@@ -55,9 +59,78 @@ func testErrors(e *env) {
 		e.Errorf("Delete after a failed Start = %v", err)
 	}
 	if harness.Runtime() == harness.Ours { // the runc shim resumes what runs
-		want("resume of what is not paused", c.Resume(e.ctx), errdefs.ErrFailedPrecondition, "c1")
+		want("resume of what is not paused", c.Resume(e.ctx), errdefs.ErrFailedPrecondition, "cannot resume")
 	}
 	wantStatus(c, client.Running)
+	c.kill()
+}
+
+func TestError_OfAStartIsOneSentence(t *testing.T) {
+	harness.OursOnly(t, "that its errors are the reason alone")
+	bind := func(source, destination string) func(*oci.Spec) {
+		return func(s *oci.Spec) {
+			s.Mounts = append(s.Mounts, specs.Mount{Source: source, Destination: destination, Type: "bind", Options: []string{"bind"}})
+		}
+	}
+	limit := func(soft, hard uint64) func(*oci.Spec) {
+		return func(s *oci.Spec) {
+			s.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: soft, Hard: hard}}
+		}
+	}
+	score := 1001
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	for id, tt := range map[string]struct {
+		program string
+		change  func(*oci.Spec)
+		want    string // a prefix, if it ends in …
+		exec    bool   // gives the same error
+	}{
+		"absent":     {"nosuch", nil, `exec: "nosuch": executable file not found in $PATH`, true},
+		"no-file":    {"/no/such", nil, `exec: "/no/such": stat /no/such: no such file or directory`, true},
+		"no-program": {"/proc/version", nil, `exec: "/proc/version": permission denied`, true},
+		"directory":  {"/bin", nil, `exec: "/bin": is a directory`, true},
+		"limit":      {"", limit(2, 1), "process.rlimits[0].soft 2 of RLIMIT_NOFILE: must be at most hard, which is 1", true},
+		"limits": {"", limit(1<<40, 1<<40), "error setting rlimits for ready process: error setting rlimit type 7: " +
+			"operation not permitted", true},
+		"cwd":      {"", func(s *oci.Spec) { s.Process.Cwd = "/proc/version" }, "mkdir /proc/version: not a directory", false},
+		"score":    {"", func(s *oci.Spec) { s.Process.OOMScoreAdj = &score }, "config.json: process.oomScoreAdj 1001: must be from -1000 to 1000", false},
+		"mount":    {"", bind("/no/such", "/mnt"), "failed to fulfil mount request: open /no/such: no such file or directory", false},
+		"file":     {"", bind("/etc/passwd", "/bin"), `error mounting "/etc/passwd" to rootfs at "/bin": …`, false},
+		"device":   {"", func(s *oci.Spec) { s.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/x", Type: "x"}} }, `config.json: invalid device type "x"`, false},
+		"sysctl":   {"", func(s *oci.Spec) { s.Linux.Sysctl = map[string]string{"net.nope": "1"} }, `linux.sysctl["net.nope"] "1": open sysctl net.nope file: …`, false},
+		"hook":     {"", func(s *oci.Spec) { s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{Path: "/no/such"}}} }, "error running createRuntime hook #0: fork/exec /no/such: no such file or directory", false},
+		"own-init": {"nosuch", func(s *oci.Spec) { s.Annotations = map[string]string{annotationInit: "true"} }, `exec: "nosuch": executable file not found in $PATH`, false},
+	} {
+		check := func(what string, err error) {
+			t.Helper()
+			got := strings.TrimPrefix(fmt.Sprint(err), "failed to create shim task: ")
+			start, more := strings.CutSuffix(tt.want, "…")
+			if !strings.HasPrefix(got, start) || !more && got != start {
+				t.Errorf("%s: %s = %q, want %q", id, what, err, tt.want)
+			}
+		}
+		program := cmp.Or(tt.program, "true")
+		var opts []oci.SpecOpts
+		if tt.change != nil {
+			opts = with(spec(tt.change))
+		}
+		_, err := e.tryCreate(id, config{opts: opts}, program)
+		check("run", err)
+		if !tt.exec {
+			continue
+		}
+		x, err := c.tryExec("x-"+id, config{}, func(p *specs.Process) {
+			if tt.change != nil {
+				tt.change(&oci.Spec{Process: p})
+			}
+		}, program)
+		if err == nil {
+			err = x.Start(e.ctx)
+			_, _ = x.Delete(e.ctx) // it is the error that is looked at
+		}
+		check("exec", err)
+	}
 	c.kill()
 }
 

@@ -251,7 +251,7 @@ func TestInit_IsRefusedWhereItCannotBe(t *testing.T) {
 		{
 			"a sysctl", with(spec(func(s *oci.Spec) { s.Linux.Sysctl = map[string]string{"net.nope": "1"} })), nil,
 			errdefs.ErrInvalidArgument,
-			[]string{`linux.sysctl["net.nope"] "1"`, "unable to start container process: error during container init: "},
+			[]string{`linux.sysctl["net.nope"] "1": open sysctl net.nope`},
 		},
 		{"a program that is not in PATH", nil, []string{"nope"}, errdefs.ErrInvalidArgument, []string{`exec: "nope": executable file not found in $PATH`}},
 	} {

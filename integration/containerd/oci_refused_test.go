@@ -113,13 +113,13 @@ func TestCreate_ImpossibleConfigurationIsRefusedByField(t *testing.T) {
 	})
 }
 
-func TestCreate_RefusalByLibcontainerIsInItsWords(t *testing.T) {
+func TestCreate_RefusalNamesTheField(t *testing.T) {
 	tooMuch := 5000
 	wantRefused(t, []refusal{
 		{
 			name:  "a score that the kernel does not know",
 			opts:  with(spec(func(s *oci.Spec) { s.Process.OOMScoreAdj = &tooMuch })),
-			words: []string{"oom_score_adj"},
+			words: []string{"oom"},
 		},
 		{
 			name:  "a scheduler that does not exist",

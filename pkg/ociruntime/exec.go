@@ -102,7 +102,7 @@ func (c *container) startExec(
 	h, err := c.execByLauncher(ctx, lp, s, group)
 	if reason := (unsupported{}); errors.As(err, &reason) {
 		if c.config.TaskDir != "" && !filepath.IsAbs(lp.Args[0]) { // it is not looked for anywhere else
-			return nil, launcherError("host-rootfs.task-dir", processFailed, reason.error, lp.Args)
+			return nil, launcherError("host-rootfs.task-dir", reason.error, lp.Args)
 		}
 		// With a terminal libcontainer puts stderr there too, so a separate stderr reads EOF immediately.
 		log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason.Error()).Debug("exec by libcontainer")
@@ -174,7 +174,7 @@ func (c *container) execByLauncher(
 	case errors.Is(err, launch.ErrNotStarted):
 		return nil, unsupported{err} // where the cgroup could not be joined, libcontainer joins that of init
 	case err != nil:
-		return nil, ocierrors.Start(fmt.Errorf("%s: %w", processFailed, err), lp.Args)
+		return nil, ocierrors.Start(err, lp.Args)
 	}
 	h := newHandle(c.runtime.reaper, p, p.Pid)
 	return h, h.started(ctx, s)

@@ -85,7 +85,7 @@ func (c *container) command(p *libcontainer.Process, s *stdio.Streams) (*launch.
 	}
 	var err error
 	if cmd.Env, cmd.FindHome, err = environment(p.Env); err != nil {
-		return nil, fmt.Errorf("unable to start container process: %w", err)
+		return nil, err
 	}
 	stream := func(s any) *os.File { f, _ := s.(*os.File); return f }
 	if p.ConsoleSocket != nil {
@@ -106,7 +106,7 @@ func (c *container) command(p *libcontainer.Process, s *stdio.Streams) (*launch.
 		}
 	}
 	if err := cmp.Or(setCapabilities(cmd, &config, p), setScheduling(cmd, &config, p)); err != nil {
-		return nil, fmt.Errorf("unable to start container process: %w", err)
+		return nil, err
 	}
 	return cmd, nil
 }

@@ -98,17 +98,10 @@ func needsLauncher(c process.Config) string {
 	return ""
 }
 
-// What libcontainer's messages say before the reason why a process was not started.
-const (
-	processFailed = "unable to start container process"
-	initFailed    = processFailed + ": error during container init"
-)
-
-// launcherError returns the error of a process of such a container that the launcher did not start. words are
-// libcontainer's, since most of what fails during the start would fail with libcontainer too.
-func launcherError(setting, words string, reason error, args []string) error {
+// launcherError returns the error of a process of such a container that the launcher did not start.
+func launcherError(setting string, reason error, args []string) error {
 	if errors.Is(reason, launch.ErrNotStarted) {
-		return ocierrors.Start(fmt.Errorf("%s: %w", words, reason), args)
+		return ocierrors.Start(reason, args)
 	}
 	return fmt.Errorf("%s: not possible with this process: %w: %w", setting, reason, errdefs.ErrFailedPrecondition)
 }
@@ -173,7 +166,7 @@ func (r *Runtime) initByLauncher(
 		}
 		return nil, unsupported{err}
 	case err != nil:
-		return nil, ocierrors.Start(fmt.Errorf("%s: %w", initFailed, err), p.Args)
+		return nil, ocierrors.Start(err, p.Args)
 	}
 	made.held, made.init = run, newHandle(r.reaper, proc, proc.Pid)
 	if err := i.finish(ctx, s); err != nil {

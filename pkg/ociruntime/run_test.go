@@ -6,6 +6,7 @@ package ociruntime
 import (
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -187,19 +188,20 @@ type refusal struct {
 	want   []string // all in the error's text
 }
 
-// The texts are libcontainer's: notRunnable depends on them.
+// The texts are os/exec's, and whole.
 func TestCreate_NamesAProgramThatCannotBeRun(t *testing.T) {
 	wantRefused(t, []refusal{
-		{"a program that is not in PATH", func(p *specs.Process) { p.Args = []string{"nope"} }, []string{"args[0]", `"nope"`, "executable file not found in $PATH"}},
-		{"a program whose path is not there", func(p *specs.Process) { p.Args = []string{"/bin/nope"} }, []string{"args[0]", `"/bin/nope"`, "no such file or directory"}},
-		{"a file that is not executable", func(p *specs.Process) { p.Args = []string{"/proc/version"} }, []string{"args[0]", `"/proc/version"`, "permission denied"}},
-		{"a directory", func(p *specs.Process) { p.Args = []string{"/bin"} }, []string{"args[0]", `"/bin"`}},
+		{"a program that is not in PATH", func(p *specs.Process) { p.Args = []string{"nope"} }, []string{`exec: "nope": executable file not found in $PATH`}},
+		{"a program whose path is not there", func(p *specs.Process) { p.Args = []string{"/bin/nope"} }, []string{`exec: "/bin/nope": stat /bin/nope: no such file or directory`}},
+		{"a file that is not executable", func(p *specs.Process) { p.Args = []string{"/proc/version"} }, []string{`exec: "/proc/version": permission denied`}},
+		{"a directory", func(p *specs.Process) { p.Args = []string{"/bin"} }, []string{`exec: "/bin": is a directory`}},
 	})
 }
 
 func TestCreate_RefusesProcessFields(t *testing.T) {
 	wantRefused(t, []refusal{
 		{"an unknown rlimit", func(p *specs.Process) { p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_CPU"}, {Type: "RLIMIT_X"}} }, []string{"rlimits[1].type", `"RLIMIT_X"`}},
+		{"a soft limit above the hard one", func(p *specs.Process) { p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_CPU", Soft: 2, Hard: 1}} }, []string{"rlimits[0].soft 2 of RLIMIT_CPU: must be at most hard, which is 1"}},
 		{"a console that is too wide", func(p *specs.Process) { p.ConsoleSize = &specs.Box{Width: math.MaxUint16 + 1, Height: 2} }, []string{"consoleSize", "65536x2", "65535"}},
 		{"a console that is too high", func(p *specs.Process) { p.ConsoleSize = &specs.Box{Width: 2, Height: math.MaxUint16 + 1} }, []string{"consoleSize", "2x65536", "65535"}},
 		{"CPUs that are no list", func(p *specs.Process) { p.ExecCPUAffinity = &specs.CPUAffinity{Initial: "x"} }, []string{"CPUAffinity", `"x"`}},
@@ -217,6 +219,9 @@ func wantRefused(t *testing.T, refusals []refusal) {
 					t.Errorf("%s = %v, want an invalid argument", what, err)
 				}
 				wantText(t, err, tc.want...)
+				if err != nil && strings.Contains(err.Error(), "container process") {
+					t.Errorf("%s = %v, want the reason alone", what, err)
+				}
 			}
 			c := newConfig(t, "true")
 			tc.change(c.Spec.Process)

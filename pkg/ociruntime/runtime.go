@@ -126,7 +126,7 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	remove := made.removeMade
 	created, err := r.initByLauncher(ctx, c, config, made, init, s)
 	if reason := (unsupported{}); errors.As(err, &reason) && needsLauncher(c) != "" {
-		err = launcherError(needsLauncher(c), initFailed, reason.error, c.Spec.Process.Args)
+		err = launcherError(needsLauncher(c), reason.error, c.Spec.Process.Args)
 	} else if errors.As(err, &reason) {
 		log.G(ctx).WithField("container", c.ID).WithField("reason", reason.Error()).Info("init by libcontainer")
 		if created, err = r.initByLibcontainer(ctx, c, config, made, init, s); err == nil {

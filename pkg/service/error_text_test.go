@@ -26,9 +26,8 @@ func TestError_WithAnyTextIsAnswered(t *testing.T) {
 			w.fake.fail("Pause", fmt.Errorf("%s: %w", text, errdefs.ErrFailedPrecondition))
 			err := w.call("Pause", &api.PauseRequest{ID: "c1"}, empty)
 			got := fmt.Sprint(err)
-			if !errdefs.IsFailedPrecondition(err) || len(got) > mostText+64 || !strings.HasSuffix(got, ": "+errdefs.ErrFailedPrecondition.Error()) ||
-				!strings.Contains(got, text[:3]) {
-				t.Errorf("Pause = %.200q, of %d bytes, want the text and its class at the end", got, len(got))
+			if !errdefs.IsFailedPrecondition(err) || len(got) > mostText+64 || !strings.Contains(got, text[:3]) {
+				t.Errorf("Pause = %.200q, of %d bytes, want the text and its class", got, len(got))
 			}
 			if i := strings.IndexFunc(got, unicode.IsControl); i >= 0 {
 				t.Errorf("Pause = %.200q, with a control character at %d", got, i)

@@ -63,7 +63,7 @@ func Intercept(
 		log.L.WithField("call", info.FullMethod).WithField("took", time.Since(start)).WithError(err).Debug("answered")
 	}
 	if err != nil {
-		return nil, err
+		return nil, toStatus(err)
 	}
 	return answer, nil
 }
@@ -87,23 +87,19 @@ func intercept(name string, call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			log.L.WithField("call", name).Errorf("panic: %v\n%s", p, debug.Stack())
-			err = toStatus(fmt.Errorf("%s: panic, see the shim's log: %w", name, errdefs.ErrInternal))
+			err = fmt.Errorf("%s: panic, see the shim's log: %w", name, errdefs.ErrInternal)
 		}
 	}()
-	if err := call(); err != nil {
-		return toStatus(err)
-	}
-	return nil
+	return call()
 }
 
 // toStatus returns a status with the code of err's class and err's text, without details: containerd and its client
 // each append the texts of details to the message.
 func toStatus(err error) error {
 	s := status.Convert(errgrpc.ToGRPC(err))
-	class := ": " + errdefs.Resolve(err).Error()
-	code, text := s.Code(), classAtEnd(s.Message(), class)
+	code, text := s.Code(), spoken(err, s.Message())
 	if exhausted(err, code) {
-		code, text = codes.ResourceExhausted, strings.TrimSuffix(text, class)+": "+errdefs.ErrResourceExhausted.Error()
+		code, text = codes.ResourceExhausted, text+": "+errdefs.ErrResourceExhausted.Error()
 	}
 	return status.Error(code, sendable(text))
 }
@@ -139,21 +135,45 @@ func exhausted(err error, code codes.Code) bool {
 		errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOSPC) && code != codes.FailedPrecondition
 }
 
-// classAtEnd returns an error's text with its class once and at the end, where clients look for it to remove and
+// spoken returns err's text for people. Its class is named once and at the end, where clients look for it to remove and
 // restore it. In text it may end several lines, if an undo failed as well, or appear twice, if the kernel's message is
-// the same.
-func classAtEnd(text, class string) string {
-	found := false
+// the same. Two classes give no reason: only the code names them, and the ids of the request are left out, which its
+// sender knows.
+func spoken(err error, text string) string {
+	class := errdefs.Resolve(err)
+	silent := class == errdefs.ErrInvalidArgument || class == errdefs.ErrFailedPrecondition
+	if silent || class == errdefs.ErrUnknown {
+		text = withoutIDs(text)
+	}
+	end, found := ": "+class.Error(), false
 	lines := strings.Split(text, "\n")
-	for i := range lines {
-		for strings.HasSuffix(lines[i], class) {
-			lines[i], found = strings.TrimSuffix(lines[i], class), true
+	for i, line := range lines {
+		bare := line
+		for strings.HasSuffix(bare, end) {
+			bare, found = strings.TrimSuffix(bare, end), true
+		}
+		if silent && strings.HasSuffix(line, end+end) && errors.Is(err, unix.EINVAL) { // the kernel's words
+			bare += end
+		}
+		lines[i] = bare
+	}
+	text = strings.Join(lines, "\n")
+	if found && !silent {
+		text += end
+	}
+	return text
+}
+
+// withoutIDs returns text without the ids at its beginning.
+func withoutIDs(text string) string {
+	for _, subject := range []string{"sandbox", "container", "exec"} {
+		if rest, ok := strings.CutPrefix(text, subject+` "`); ok {
+			if _, rest, ok = strings.Cut(rest, `": `); ok {
+				text = rest
+			}
 		}
 	}
-	if !found {
-		return text
-	}
-	return strings.Join(lines, "\n") + class
+	return text
 }
 
 // exitTime encodes the time of an exit for containerd. If t is not set, it is the year 1, as from the runc shim:

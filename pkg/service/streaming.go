@@ -40,7 +40,11 @@ func registerStreaming(server *ttrpc.Server, x *stdio.StreamRegistry) {
 	server.RegisterService(streamingService, &ttrpc.ServiceDesc{Streams: map[string]ttrpc.Stream{
 		"Stream": {
 			Handler: func(ctx context.Context, s ttrpc.StreamServer) (any, error) {
-				return nil, intercept("/"+streamingService+"/Stream", func() error { return stream(ctx, s, x) })
+				err := intercept("/"+streamingService+"/Stream", func() error { return stream(ctx, s, x) })
+				if err != nil {
+					err = toStatus(err)
+				}
+				return nil, err
 			},
 			StreamingClient: true,
 			StreamingServer: true,
@@ -218,7 +222,7 @@ func (p *streamPeer) takeLocked(a *anypb.Any) error {
 	switch m := m.(type) {
 	case *transfer.WindowUpdate:
 		if m.Update < 0 {
-			return fmt.Errorf("window update of %d bytes: %w", m.Update, errdefs.ErrInvalidArgument)
+			return fmt.Errorf("window update of %d bytes: must be at least 0: %w", m.Update, errdefs.ErrInvalidArgument)
 		}
 		p.granted += int(m.Update)
 	case *transfer.Data:

@@ -68,6 +68,9 @@ func checkSpecOn(spec *specs.Spec, h resources.Host) error {
 	case spec.Linux == nil:
 		return fmt.Errorf("linux: must be set: %w", errdefs.ErrInvalidArgument)
 	}
+	if adj := spec.Process.OOMScoreAdj; adj != nil && (*adj < -1000 || *adj > 1000) { // proc_pid_oom_score_adj(5)
+		return fmt.Errorf("process.oomScoreAdj %d: must be from -1000 to 1000: %w", *adj, errdefs.ErrInvalidArgument)
+	}
 	withoutAnnotations := *spec
 	withoutAnnotations.Annotations = nil // they remain texts
 	return cmp.Or(

@@ -50,6 +50,9 @@ func TestCheckSpec(t *testing.T) {
 		{"empty args", func(s *specs.Spec) { s.Process.Args = []string{} }, []string{"process.args"}},
 		{"an empty program", func(s *specs.Spec) { s.Process.Args = []string{"", "x"} }, []string{"process.args[0]", `""`}},
 		{"a relative cwd", func(s *specs.Spec) { s.Process.Cwd = "tmp" }, []string{"process.cwd", `"tmp"`, "absolute"}},
+		{"a score that the kernel does not know", func(s *specs.Spec) {
+			s.Process.OOMScoreAdj = new(1001)
+		}, []string{"process.oomScoreAdj 1001: must be from -1000 to 1000"}},
 		{"a resource out of range", func(s *specs.Spec) {
 			s.Linux.Resources = &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(1))}}
 		}, []string{"linux.resources.cpu.quota 1: must be at least 1000 µs"}},

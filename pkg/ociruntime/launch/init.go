@@ -87,11 +87,11 @@ func (i *Init) startOnce(
 	}
 	run, err := program.Start(reaper, stdio, more...)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrNotStarted, err)
+		return nil, nil, notStarted{err}
 	}
 	p, err := run.Execute(ctx, request)
 	if err != nil && !final {
-		err = fmt.Errorf("%w: %w", ErrNotStarted, err)
+		err = notStarted{err}
 	}
 	return run, p, err
 }

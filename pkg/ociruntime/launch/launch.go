@@ -28,7 +28,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -44,6 +43,13 @@ const ProgramName = "launcher"
 // process can be started in Command.Unified, or the program may no longer be executed. A container's root that is also
 // root outside owns the program's file, and may have revoked the permission.
 var ErrNotStarted = errors.New("the launcher cannot start a process")
+
+// notStarted is such an error, in the words of its reason.
+type notStarted struct{ error }
+
+func (notStarted) Is(target error) bool { return target == ErrNotStarted }
+
+func (e notStarted) Unwrap() error { return e.error }
 
 // Start starts c with program, and returns when c's own program has begun, or when ctx ends. The process is a child of
 // the caller, who owns it in the reaper. c is not changed.
@@ -77,7 +83,7 @@ func (c *Command) start(
 	}
 	run, err := program.Start(reaper, stdio, more...)
 	if errors.Is(err, unix.EACCES) {
-		return nil, fmt.Errorf("%w: %w", ErrNotStarted, err)
+		return nil, notStarted{err}
 	}
 	if err != nil {
 		return nil, err

@@ -48,12 +48,17 @@ func Classify(err error) error {
 	return err
 }
 
-// Start classifies an error from inside the container. A program that cannot be run is the caller's to fix; the
-// text is what os/exec.LookPath says. Docker derives the exit statuses 126 and 127 from libcontainer's words, so they
-// are kept.
+// Start returns the error for a process that did not start: what libcontainer says of every such error is left out. A
+// program that cannot be run is the caller's to fix; the text is what os/exec.LookPath says. Docker derives the exit
+// statuses 126 and 127 from these words.
 func Start(err error, args []string) error {
+	for _, words := range []string{"unable to start container process", "error during container init"} {
+		if reason := errors.Unwrap(err); reason != nil && err.Error() == words+": "+reason.Error() {
+			err = reason
+		}
+	}
 	if strings.Contains(err.Error(), fmt.Sprintf("exec: %q: ", args[0])) {
-		return fmt.Errorf("process.args[0] %q: %w: %w", args[0], err, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	return Classify(err)
 }

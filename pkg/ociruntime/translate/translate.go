@@ -179,6 +179,10 @@ func Process(p *specs.Process, s *stdio.Streams) (*libcontainer.Process, error) 
 			return nil, fmt.Errorf("process.rlimits[%d].type %q: not a resource limit of Linux: %w",
 				i, r.Type, errdefs.ErrInvalidArgument)
 		}
+		if r.Soft > r.Hard {
+			return nil, fmt.Errorf("process.rlimits[%d].soft %d of %s: must be at most hard, which is %d: %w",
+				i, r.Soft, r.Type, r.Hard, errdefs.ErrInvalidArgument)
+		}
 		lp.Rlimits = append(lp.Rlimits, configs.Rlimit{Type: kind, Hard: r.Hard, Soft: r.Soft})
 	}
 	var err error
