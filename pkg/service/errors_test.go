@@ -114,11 +114,8 @@ func TestIntercept_TextIsOneSentenceToTheLastClient(t *testing.T) {
 			program + ": file does not exist",
 		},
 		{
-			"ids around", fmt.Errorf(
-				"container %q: exec %q: %w", "c1", "e1",
-				fmt.Errorf("%s: %w: %w", program, fs.ErrNotExist, errdefs.ErrInvalidArgument),
-			), errdefs.ErrInvalidArgument,
-			program + ": file does not exist",
+			"ids around", fmt.Errorf("container %q: exec %q: a: %w", "c1", "e1", errdefs.ErrInvalidArgument),
+			errdefs.ErrInvalidArgument, "a",
 		},
 		{"a pod's id, no class", fmt.Errorf("sandbox %q: %w", "p", errors.New("a")), errdefs.ErrUnknown, "a"},
 		{
