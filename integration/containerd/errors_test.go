@@ -91,16 +91,14 @@ func TestError_OfAStartIsOneSentence(t *testing.T) {
 		"no-program": {"/proc/version", nil, `exec: "/proc/version": permission denied`, true},
 		"directory":  {"/bin", nil, `exec: "/bin": is a directory`, true},
 		"limit":      {"", limit(2, 1), "process.rlimits[0].soft 2 of RLIMIT_NOFILE: must be at most hard, which is 1", true},
-		"limits": {"", limit(1<<40, 1<<40), "error setting rlimits for ready process: error setting rlimit type 7: " +
-			"operation not permitted", true},
-		"cwd":      {"", func(s *oci.Spec) { s.Process.Cwd = "/proc/version" }, "mkdir /proc/version: not a directory", false},
-		"score":    {"", func(s *oci.Spec) { s.Process.OOMScoreAdj = &score }, "config.json: process.oomScoreAdj 1001: must be from -1000 to 1000", false},
-		"mount":    {"", bind("/no/such", "/mnt"), "failed to fulfil mount request: open /no/such: no such file or directory", false},
-		"file":     {"", bind("/etc/passwd", "/bin"), `error mounting "/etc/passwd" to rootfs at "/bin": …`, false},
-		"device":   {"", func(s *oci.Spec) { s.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/x", Type: "x"}} }, `config.json: invalid device type "x"`, false},
-		"sysctl":   {"", func(s *oci.Spec) { s.Linux.Sysctl = map[string]string{"net.nope": "1"} }, `linux.sysctl["net.nope"] "1": open sysctl net.nope file: …`, false},
-		"hook":     {"", func(s *oci.Spec) { s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{Path: "/no/such"}}} }, "error running createRuntime hook #0: fork/exec /no/such: no such file or directory", false},
-		"own-init": {"nosuch", func(s *oci.Spec) { s.Annotations = map[string]string{annotationInit: "true"} }, `exec: "nosuch": executable file not found in $PATH`, false},
+		"cwd":        {"", func(s *oci.Spec) { s.Process.Cwd = "/proc/version" }, "mkdir /proc/version: not a directory", false},
+		"score":      {"", func(s *oci.Spec) { s.Process.OOMScoreAdj = &score }, "config.json: process.oomScoreAdj 1001: must be from -1000 to 1000", false},
+		"mount":      {"", bind("/no/such", "/mnt"), "failed to fulfil mount request: open /no/such: no such file or directory", false},
+		"file":       {"", bind("/etc/passwd", "/bin"), `error mounting "/etc/passwd" to rootfs at "/bin": …`, false},
+		"device":     {"", func(s *oci.Spec) { s.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/x", Type: "x"}} }, `config.json: invalid device type "x"`, false},
+		"sysctl":     {"", func(s *oci.Spec) { s.Linux.Sysctl = map[string]string{"net.nope": "1"} }, `linux.sysctl["net.nope"] "1": open sysctl net.nope file: …`, false},
+		"hook":       {"", func(s *oci.Spec) { s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{Path: "/no/such"}}} }, "error running createRuntime hook #0: fork/exec /no/such: no such file or directory", false},
+		"own-init":   {"nosuch", func(s *oci.Spec) { s.Annotations = map[string]string{annotationInit: "true"} }, `exec: "nosuch": executable file not found in $PATH`, false},
 	} {
 		check := func(what string, err error) {
 			t.Helper()

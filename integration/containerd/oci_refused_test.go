@@ -66,7 +66,7 @@ func TestExec_LabelThatTheKernelLacksIsRefused(t *testing.T) {
 			if tt.file != "" {
 				lacks(t, tt.file, tt.word)
 			}
-			x, err := c.tryExec(tt.word, config{}, tt.change, "true")
+			x, err := c.tryExec("x-"+tt.word[:1], config{}, tt.change, "true")
 			if err == nil {
 				err = x.Start(e.ctx)
 				_, _ = x.Delete(e.ctx) // it is the error that is looked at

@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 	json "github.com/go-json-experiment/json/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/opencontainers/selinux/go-selinux"
 
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/resources"
@@ -138,7 +139,14 @@ func checkProcess(field string, p *specs.Process) error {
 		return fmt.Errorf("%s.cwd %q: must be an absolute path: %w", field, p.Cwd, errdefs.ErrInvalidArgument)
 	}
 	// Init would find this in an argument only after Start had answered.
-	return checkStrings(field, *p)
+	if err := checkStrings(field, *p); err != nil {
+		return err
+	}
+	if p.SelinuxLabel != "" && !selinux.GetEnabled() {
+		return fmt.Errorf("%s.selinuxLabel %q: must be empty, since this kernel does not use SELinux: %w",
+			field, p.SelinuxLabel, errdefs.ErrInvalidArgument)
+	}
+	return nil
 }
 
 // checkStrings refuses strings that contain a NUL in a structure of the specification, which stands in field. For the
