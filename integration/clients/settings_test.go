@@ -138,11 +138,17 @@ func TestDocker_MountsBelowReadonly(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for runtime, writable := range map[string]bool{"runc": false, runcByType: true, "sandbox": true} {
-		_, err := shared.docker(t.Context(), nil, "run", "--rm", "--runtime", runtime,
-			"--mount", "type=bind,source="+dir+",target=/d,readonly", "busybox", "touch", "/d/below/"+runtime)
-		if (err == nil) != writable {
-			t.Errorf("touch below a read-only mount with %s: %v, want %v", runtime, err, writable)
+	for _, tt := range []struct{ runtime, options, want string }{
+		{"runc", "readonly", "Read-only file system"},
+		{runcByType, "readonly", ""}, // writable
+		{"sandbox", "readonly", ""},
+		{"sandbox", "readonly,bind-recursive=readonly,bind-propagation=rprivate", "rro is not supported by runtime"},
+		{"sandbox", "readonly,bind-recursive=disabled", "Read-only file system"}, // nothing is mounted below
+	} {
+		out, err := shared.docker(t.Context(), nil, "run", "--rm", "--runtime", tt.runtime,
+			"--mount", "type=bind,source="+dir+",target=/d,"+tt.options, "busybox", "touch", "/d/below/file")
+		if text := fmt.Sprint(out, err); (err == nil) != (tt.want == "") || !strings.Contains(text, tt.want) {
+			t.Errorf("touch below a mount with %s, by %s: %s, want %q", tt.options, tt.runtime, text, tt.want)
 		}
 	}
 	if left := shared.left(); len(left) > 0 {
