@@ -173,6 +173,7 @@ integration: failpoints ## the built binary against a fake and a real containerd
 	@integration/cri/deps.sh
 	@integration/packages/root.sh bookworm >/dev/null || echo "NOT TESTED: the package on Debian 12, of which there is no root" >&2
 	@echo "NOT TESTED here: Docker, BuildKit, crictl and ctr: make test-clients; Kubernetes: make test-kubernetes"
+	@echo "NOT TESTED here: containerd 2.0 to 2.3: make test-releases"
 	@echo "NOT TESTED here: releases, .rpm, .apk, .deb on Debian 13, builds without root and tools: make test-packages"
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
 	cd integration; $(GO) run ./cmd/tools -releases
@@ -182,6 +183,12 @@ ifeq ($(RUN)$(filter-out file,$(origin PKGS)),)
 	@echo "execs once more, by libcontainer, as where the launcher cannot start them"
 	cd integration; umask 022; SHIM_TEST_EXEC=libcontainer SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 25m -run 'Exec|Terminal' ./containerd ./cri
 endif
+
+.PHONY: test-releases
+test-releases: deps build ## a release of each series of containerd, also 2.0 to 2.3, which are built for it (root); WRITE=1: tables of docs/compatibility.md
+	@integration/cri/deps.sh
+	cd integration; umask 022; export SHIM_TEST_RELEASES=all SHIM_BINARY=$(BINARY); $(GO) run ./cmd/tools -releases; \
+		$(GO) test -p 1 -count=1 -v -timeout 30m -run TestVersions ./containerd ./cri $(if $(WRITE),-args -update)
 
 .PHONY: test-packages
 test-packages: deps build ## releases made twice, their packages on Debian 12 and 13, a build without root and tools (root); RUN= chooses

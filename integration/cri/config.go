@@ -111,8 +111,8 @@ disabled_plugins = [%s]
 	return b.Bytes()
 }
 
-// config has the handlers, too.
-func config(c *harness.Containerd) []byte {
+// Configured is Config with the handlers.
+func Configured(c *harness.Containerd) []byte {
 	b := bytes.NewBuffer(Config(c, PodSandbox))
 	handlers := []struct{ name, text string }{
 		{PodSandbox, "sandboxer = \"podsandbox\"\n"},

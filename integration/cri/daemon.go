@@ -34,7 +34,9 @@ type Daemon struct {
 }
 
 // NewDaemon prepares a containerd and starts nothing.
-func NewDaemon(env harness.Env, w *Isolation) (*Daemon, error) { return NewConfigured(env, w, config) }
+func NewDaemon(env harness.Env, w *Isolation) (*Daemon, error) {
+	return NewConfigured(env, w, Configured)
+}
 
 // NewConfigured is NewDaemon with another configuration than the tests of CRI need.
 func NewConfigured(env harness.Env, w *Isolation, config func(*harness.Containerd) []byte) (*Daemon, error) {

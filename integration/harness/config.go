@@ -29,7 +29,7 @@ func DaemonVersion(binary string) (string, error) {
 const UnusedPlugins = `
   "io.containerd.internal.v1.opt", "io.containerd.tracing.processor.v1.otlp", "io.containerd.snapshotter.v1.blockfile",
   "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.erofs",
-  "io.containerd.snapshotter.v1.zfs", "io.containerd.differ.v1.erofs", "io.containerd.image-verifier.v1.bindir",
+  "io.containerd.snapshotter.v1.zfs", "io.containerd.differ.v1.erofs",
   "io.containerd.mount-handler.v1.erofs", "io.containerd.monitor.container.v1.restart"`
 
 // config leaves out what the tests do not use and what would write outside of Dir.

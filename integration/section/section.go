@@ -6,6 +6,7 @@
 package section
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -22,6 +23,23 @@ func Rewrite(page, name string, change func(former string) string) error {
 		return fmt.Errorf("%s: %w", page, err)
 	}
 	return os.WriteFile(page, []byte(changed), 0o644) //nolint:gosec // a page of the repository; its mode stays
+}
+
+// WantLines puts table into a section if write is set. Otherwise each of its lines has to be there.
+func WantLines(page, name, table string, write bool) error {
+	var missing error
+	err := Rewrite(page, name, func(former string) string {
+		if write {
+			return table
+		}
+		for line := range strings.Lines(table) {
+			if !strings.Contains(former, line) {
+				missing = errors.Join(missing, fmt.Errorf("%s has no line %q in its section %s", page, line, name))
+			}
+		}
+		return former
+	})
+	return errors.Join(err, missing)
 }
 
 func in(text, name string, change func(former string) string) (string, error) {

@@ -22,17 +22,40 @@ type Release struct {
 	Provide func(ctx context.Context) (binary string, err error)
 }
 
-// Releases lists one release of each series that is supported, the oldest first.
+// AllReleases reports whether Releases lists each series: four more, whose build takes minutes each.
+func AllReleases() bool { return os.Getenv("SHIM_TEST_RELEASES") == "all" }
+
+// Releases lists one release of each series that is tested, the oldest first.
 func Releases() []Release {
-	return []Release{
+	list := []Release{
 		{"1.6", func(ctx context.Context) (string, error) {
 			return cached("containerd-"+debianVersion, daemon, debian(ctx))
 		}},
 		{"1.7", module17},
-		{"2.4", func(ctx context.Context) (string, error) {
-			dir, err := Build(ctx)
-			return filepath.Join(dir, daemon), err
-		}},
+	}
+	if AllReleases() {
+		list = append(list, Release{"2.0", byVersion("2.0.14")}, Release{"2.1", byVersion("2.1.9")},
+			Release{"2.2", byVersion("2.2.9")}, Release{"2.3", byVersion("2.3.7")})
+	}
+	return append(list, Release{"2.4", func(ctx context.Context) (string, error) {
+		dir, err := Build(ctx)
+		return filepath.Join(dir, daemon), err
+	}})
+}
+
+// byVersion builds a release in a module that needs nothing else, whose go.sum Go's checksum database stands for.
+func byVersion(version string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		return cached("containerd-"+version, daemon, func(dir string) error {
+			p := program{pkg: "github.com/containerd/containerd/v2/cmd/containerd", cgo: "0"}
+			if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module containerd\n"), 0o644); err != nil {
+				return err
+			}
+			if err := command(ctx, dir, "go", "get", "-tool", p.pkg+"@v"+version); err != nil {
+				return err
+			}
+			return p.build(ctx, dir, dir)
+		})
 	}
 }
 
