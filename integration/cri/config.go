@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
@@ -71,6 +72,10 @@ func Config(c *harness.Containerd, defaultRuntime string) []byte {
 	}
 	_ = os.RemoveAll(probe) // it goes with the directory at the latest
 	_, noSELinux := os.Stat("/sys/fs/selinux/enforce")
+	bin := fmt.Sprintf("bin_dirs = [%q, %q]", pluginDirs[0], pluginDirs[1])
+	if strings.HasPrefix(c.Version, "2.0.") { // it takes one
+		bin = fmt.Sprintf("bin_dir = %q", pluginDirs[0])
+	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `version = 3
 root = %q
@@ -100,14 +105,14 @@ disabled_plugins = [%s]
   enable_selinux = %t
   drain_exec_sync_io_timeout = "%v"
   [plugins."io.containerd.cri.v1.runtime".cni]
-    bin_dirs = [%q, %q]
+    %s
     conf_dir = %q
   [plugins."io.containerd.cri.v1.runtime".containerd]
     default_runtime_name = %q
 `, filepath.Join(c.Dir, "root"), c.State, harness.UnusedPlugins, c.Address, c.Sockets,
 		NRISocket(c), filepath.Join(c.Dir, "nri"), filepath.Join(c.Dir, "nri"),
 		snapshotter, harness.PauseImage, noSELinux == nil, harness.Slow(DrainTimeout),
-		pluginDirs[0], pluginDirs[1], filepath.Join(c.Dir, "net.d"), defaultRuntime)
+		bin, filepath.Join(c.Dir, "net.d"), defaultRuntime)
 	return b.Bytes()
 }
 
