@@ -13,6 +13,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"sandbox.internal/shim/integration/cri"
 	"sandbox.internal/shim/integration/harness"
 )
 
@@ -81,6 +82,43 @@ func TestNamespace_ModesOfTheHost(t *testing.T) {
 					c.wantExec(name, "hostname")
 				}
 				c.end()
+				p.remove()
+			})
+		})
+	}
+}
+
+// A kubelet gives a container the mode of its pod. Other clients may give it another, or none, which is POD.
+func TestNamespace_PIDsAreNotTheHostsUnlessThePodsAre(t *testing.T) {
+	const podMode, own, node = runtimeapi.NamespaceMode_POD, runtimeapi.NamespaceMode_CONTAINER, runtimeapi.NamespaceMode_NODE
+	for _, tt := range []struct {
+		name           string
+		pod, container runtimeapi.NamespaceMode
+		users          bool
+	}{
+		{"own, a container that says nothing", own, podMode, false},
+		{"own, a container with the host's", own, node, false},
+		{"own, with users", own, podMode, true},
+		{"shared, a container with the host's", podMode, node, false},
+		{"shared, with users", podMode, node, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			eachWay(t, func(e *env) {
+				changes := []func(*runtimeapi.PodSandboxConfig){in(func(o *runtimeapi.NamespaceOption) { o.Pid = tt.pod })}
+				if tt.users {
+					changes = append(changes, ownUsers)
+				}
+				p := e.pod("p", changes...)
+				c := p.run("c", forever, func(c *runtimeapi.ContainerConfig) {
+					c.GetLinux().GetSecurityContext().GetNamespaceOptions().Pid = tt.container
+				})
+				if e.namespace(c.pid(), "pid") == e.namespace(os.Getpid(), "pid") {
+					e.Error("its PID namespace is the machine's")
+				}
+				c.wantExec("none", "sh", "-c", fmt.Sprintf("grep -l containerd /proc/[0-9]*/comm || test -e /proc/%d || echo none", p.info().Pid))
+				if e.way == cri.Shim && tt.pod == own {
+					c.wantExec("sh", "cat", "/proc/1/comm")
+				}
 				p.remove()
 			})
 		})

@@ -6,6 +6,8 @@ package pod
 import (
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -36,7 +38,7 @@ func TestAdapt_AddsWhatIsMissing(t *testing.T) {
 			"/etc/hostname bind B/etc/hostname " + access, "/etc/hosts bind B/etc/hosts " + access, "/etc/resolv.conf bind B/etc/resolv.conf " + access,
 		}
 	}
-	shared := []specs.LinuxNamespace{{Type: "ipc", Path: "/proc/1/ns/ipc"}}
+	shared := []specs.LinuxNamespace{{Type: "ipc", Path: pinned(t, 0)}}
 	for name, test := range map[string]struct {
 		config Config
 		spec   specs.Spec
@@ -89,6 +91,66 @@ func TestAdapt_AddsWhatIsMissing(t *testing.T) {
 	}
 }
 
+// Whatever the path is, and whatever CRI takes for the pid of the pod.
+func TestAdapt_NoNamespaceOfTheHostUnlessThePodHasIt(t *testing.T) {
+	kinds := map[specs.LinuxNamespaceType]string{
+		"network": "net", "uts": "uts", "ipc": "ipc", "pid": "pid", "user": "user", "mount": "mnt", "cgroup": "cgroup", "time": "time",
+	}
+	user := &idmap.Mappings{UIDs: mapping, GIDs: mapping}
+	for name, test := range map[string]struct {
+		config Config
+		node   string // kinds that are the host's for the pod
+	}{
+		"main thread":                     {Config{PID: ModeContainer}, "user"},
+		"main thread, PIDs of the host":   {Config{PID: ModeNode}, "user pid"},
+		"main thread, all of the host":    {Config{Network: ModeNode, PID: ModeNode, IPC: ModeNode}, "user pid ipc network uts"},
+		"process":                         {Config{}, "user"},
+		"process, network of the host":    {Config{Network: ModeNode}, "user network uts"},
+		"process, users":                  {Config{PID: ModeContainer, User: user}, ""},
+		"process, users and shared PIDs":  {Config{User: user}, ""},
+		"process, users and PIDs of host": {Config{PID: ModeNode, User: user}, "pid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runtime.LockOSThread() // so that it does not end
+			defer runtime.UnlockOSThread()
+			self, thread := strconv.Itoa(os.Getpid()), fmt.Sprintf("%d/task/%d", os.Getpid(), unix.Gettid())
+			p := start(t, request(t, func(r *Request) { r.Config = test.config }))
+			try := func(kind specs.LinuxNamespaceType, path string) (string, error) {
+				spec := &specs.Spec{Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: kind, Path: path}}}}
+				err := p.Adapt(spec)
+				return spec.Linux.Namespaces[0].Path, err
+			}
+			for kind, file := range kinds {
+				host, err := os.Stat("/proc/thread-self/ns/" + file)
+				if err != nil {
+					continue // a kernel without time namespaces
+				}
+				for _, process := range []string{strconv.Itoa(p.Pid()), self, thread} {
+					path := "/proc/" + process + "/ns/" + file
+					info, err := os.Stat(path)
+					if err != nil {
+						t.Fatal(err)
+					}
+					refused := os.SameFile(info, host) && !strings.Contains(test.node, string(kind))
+					want := path
+					if refused && kind == "pid" && process == strconv.Itoa(p.Pid()) {
+						want, refused = "", false
+					}
+					got, err := try(kind, path)
+					if errdefs.IsInvalidArgument(err) != refused || err == nil && got != want {
+						t.Errorf("Adapt(%s %q) = %q, %v, want %q, or refused: %t", kind, path, got, err, want, refused)
+					}
+				}
+				for _, process := range []string{"/proc/self", "/proc//self/../thread-self"} { // whoever opens it
+					if _, err := try(kind, process+"/ns/"+file); !errdefs.IsInvalidArgument(err) && !strings.Contains(test.node, string(kind)) {
+						t.Errorf("Adapt(%s of %s) = %v, want %v", kind, process, err, errdefs.ErrInvalidArgument)
+					}
+				}
+			}
+		})
+	}
+}
+
 func TestAdapt_WritesNetworkSysctls(t *testing.T) {
 	p := start(t, request(t))
 	own := fmt.Sprintf("/proc/%d/ns/net", p.Pid())
@@ -118,10 +180,10 @@ func TestAdapt_WritesNetworkSysctls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	host := fmt.Sprintf("/proc/self/fd/%d", file.Fd())
+	host := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd())
 	for want, spec := range map[string]*specs.Spec{
-		"must not be set in the network namespace of the host":   with(host, map[string]string{"net.ipv4.ip_forward": "0"}),
-		"network namespace: stat /no/such: no such file":         with("/no/such", map[string]string{"net.ipv4.ip_forward": "0"}),
+		"network: must not be the host's":                        with(host, map[string]string{"net.ipv4.ip_forward": "0"}),
+		`"/no/such" of type network: stat /no/such: no such`:     with("/no/such", map[string]string{"net.ipv4.ip_forward": "0"}),
 		`"net.ipv4.no_such" = "1": open /proc/sys/net/ipv4/no_`:  with(own, map[string]string{"net.ipv4.no_such": "1"}),
 		`"net/../kernel/x" = "1": must be names with dots`:       with(own, map[string]string{"net/../kernel/x": "1"}),
 		`"net.core.somaxconn" = "1\n": must not contain control`: with(own, map[string]string{"net.core.somaxconn": "1\n"}),

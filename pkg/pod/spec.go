@@ -6,7 +6,6 @@ package pod
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -32,19 +31,18 @@ func (p *Pod) Spec() *specs.Spec {
 	add := func(kind specs.LinuxNamespaceType, path string) {
 		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: kind, Path: path})
 	}
-	own := func(name string) string { return fmt.Sprintf("/proc/%d/ns/%s", p.Pid(), name) }
 	if c.Network == ModePod {
-		add(specs.NetworkNamespace, cmp.Or(c.NetNS, own("net")))
-		add(specs.UTSNamespace, own("uts"))
+		add(specs.NetworkNamespace, cmp.Or(c.NetNS, p.ownNamespace("net")))
+		add(specs.UTSNamespace, p.ownNamespace("uts"))
 	}
 	if c.IPC == ModePod {
-		add(specs.IPCNamespace, own("ipc"))
+		add(specs.IPCNamespace, p.ownNamespace("ipc"))
 	}
 	if c.PID == ModePod {
-		add(specs.PIDNamespace, own("pid"))
+		add(specs.PIDNamespace, p.ownNamespace("pid"))
 	}
 	if c.User != nil {
-		add(specs.UserNamespace, own("user"))
+		add(specs.UserNamespace, p.ownNamespace("user"))
 		spec.Linux.UIDMappings, spec.Linux.GIDMappings = c.User.UIDs, c.User.GIDs
 	}
 	for _, name := range etcFiles {
@@ -88,10 +86,14 @@ func (p *Pod) cgroupsPath() string {
 }
 
 // Adapt adds to a container's configuration what the pod contributes: the files of /etc and /dev/shm, unless the
-// container brings its own. The tmpfs that containerd puts at /dev/shm by default does not count as its own.
+// container brings its own. The tmpfs that containerd puts at /dev/shm by default does not count as its own. It refuses
+// namespaces of the host that the pod does not have.
 func (p *Pod) Adapt(spec *specs.Spec) error {
 	if spec == nil {
 		return invalidf("config.json: must have a configuration")
+	}
+	if err := p.adaptNamespaces(spec); err != nil {
+		return fmt.Errorf("config.json: linux.%w", err)
 	}
 	readonly := spec.Root != nil && spec.Root.Readonly
 	for _, name := range etcFiles {
@@ -102,6 +104,67 @@ func (p *Pod) Adapt(spec *specs.Spec) error {
 	p.adaptShm(spec)
 	return p.adaptSysctls(spec)
 }
+
+// adaptNamespaces refuses a path to a namespace of the host, unless the pod has the host's, too. The pid of the pod
+// leads to the host's PID namespace if each container is to have its own. CRI passes that path for a container with any
+// mode but CONTAINER; the container gets its own all the same.
+func (p *Pod) adaptNamespaces(spec *specs.Spec) error {
+	if spec.Linux == nil {
+		return nil
+	}
+	for i := range spec.Linux.Namespaces {
+		ns := &spec.Linux.Namespaces[i]
+		mode, name := p.Config.namespace(ns.Type)
+		if ns.Path == "" || mode == ModeNode {
+			continue
+		}
+		refuse := func(why any) error {
+			return invalidf("namespaces[%d].path %q of type %s: %v", i, ns.Path, ns.Type, why)
+		}
+		if opener := path.Clean(ns.Path) + "/"; strings.HasPrefix(opener, "/proc/self/") ||
+			strings.HasPrefix(opener, "/proc/thread-self/") {
+			return refuse("must name a process by its id")
+		}
+		info, err := os.Stat(ns.Path)
+		if err != nil {
+			return refuse(err)
+		}
+		hosts, err := isAt(info, hostNamespace(name))
+		switch {
+		case err != nil:
+			return refuse(err)
+		case hosts && mode == ModeContainer && ns.Path == p.ownNamespace(name):
+			ns.Path = ""
+		case hosts:
+			return refuse("must not be the host's, since the pod has the mode " + mode.String())
+		}
+	}
+	return nil
+}
+
+// namespace returns whose namespaces of this kind the containers have, and the name of the kind in /proc/PID/ns.
+func (c Config) namespace(kind specs.LinuxNamespaceType) (mode Mode, name string) {
+	switch kind {
+	case specs.NetworkNamespace:
+		return c.Network, "net"
+	case specs.UTSNamespace:
+		return c.Network, "uts"
+	case specs.IPCNamespace:
+		return c.IPC, "ipc"
+	case specs.PIDNamespace:
+		return c.PID, "pid"
+	case specs.MountNamespace:
+		return ModePod, "mnt"
+	case specs.UserNamespace:
+		if c.User == nil {
+			return ModeNode, "user"
+		}
+	}
+	return ModePod, string(kind)
+}
+
+// ownNamespace returns the path that CRI passes for a namespace of the pod.
+func (p *Pod) ownNamespace(name string) string { return fmt.Sprintf("/proc/%d/ns/%s", p.Pid(), name) }
 
 func (p *Pod) adaptShm(spec *specs.Spec) {
 	if path, listed := namespacePath(spec, specs.IPCNamespace); listed && path == "" {
@@ -183,12 +246,14 @@ func (p *Pod) adaptSysctls(spec *specs.Spec) error {
 	if len(network) == 0 {
 		return nil
 	}
-	if ours, err := p.isNetNS(path); err != nil {
-		return fmt.Errorf("config.json: linux.sysctl %q: %w", slices.Sorted(maps.Keys(network)), err)
-	} else if !ours {
-		return nil
+	pods, err := os.Stat(p.ownNamespace("net"))
+	if err != nil {
+		return err
 	}
-	err := checkSysctls(Config{Sysctls: network})
+	if ours, err := isAt(pods, path); err != nil || !ours {
+		return err
+	}
+	err = checkSysctls(Config{Sysctls: network})
 	if err == nil {
 		err = inNamespaces(p.Pid(), unix.CLONE_NEWNET, func() error { return writeSysctls(network, 0) })
 	}
@@ -197,20 +262,4 @@ func (p *Pod) adaptSysctls(spec *specs.Spec) error {
 	}
 	spec.Linux.Sysctl = rest
 	return nil
-}
-
-// isNetNS reports whether the network namespace at path is the pod's. It is an error if it is the host's.
-func (p *Pod) isNetNS(path string) (bool, error) {
-	file, err := os.Stat(path)
-	if err != nil {
-		return false, invalidf("network namespace: %w", err)
-	}
-	host, err := isAt(file, hostNamespace("net"))
-	if host {
-		err = invalidf("must not be set in the network namespace of the host")
-	}
-	if err != nil {
-		return false, err
-	}
-	return isAt(file, fmt.Sprintf("/proc/%d/ns/net", p.Pid()))
 }
