@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/pod"
@@ -162,5 +163,47 @@ func TestPod_Init(t *testing.T) {
 	case <-p.Exited():
 		t.Error("a container ended the pod's init")
 	default:
+	}
+}
+
+// CAP_SYS_PTRACE is over the first process of a shared PID namespace, which had the devices of the shim's cgroups and no
+// filter.
+func TestPod_InitThatIsTracedMakesNoSystemCall(t *testing.T) {
+	code, err := compiled("inject.c")
+	must(t, err)
+	c := pod.Config{PID: pod.ModePod}
+	const here = unix.AT_FDCWD
+	for name, args := range map[string][]int{
+		"nothing new":       {unix.SYS_MUNMAP, 0, 1 << 12}, // the attack as such works
+		"openat":            {unix.SYS_OPENAT, here},
+		"socket":            {unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM},
+		"mmap":              {unix.SYS_MMAP, 0, 1 << 12, unix.PROT_READ, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS},
+		"setns":             {unix.SYS_SETNS, 0},
+		"getpid":            {unix.SYS_GETPID},
+		"clone":             {unix.SYS_CLONE, int(unix.SIGCHLD)},
+		"a compatible call": {0x40000000 + unix.SYS_PPOLL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startPod(t, c)
+			config := member(t, p, c, "exec /bin/inject "+strings.Trim(fmt.Sprint(args), "[]"))
+			must(t, os.WriteFile(filepath.Join(config.Rootfs, "bin/inject"), code, 0o755)) //nolint:gosec // a program is executable
+			caps := []string{"CAP_SYS_PTRACE"}
+			config.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
+			b := create(t, config).start()
+			exit := b.wait()
+			if name == "nothing new" {
+				if got := b.output(); exit.Status != 0 || got != "attached\nresult 0\n" {
+					t.Errorf("the tracer ended with %d: %q, want that it can trace", exit.Status, got)
+				}
+				return
+			}
+			if got := b.output(); exit.Status != 128+int(unix.SIGKILL) || got != "attached\n" {
+				t.Errorf("the tracer ended with %d: %q, want killed with the pod, and no result", exit.Status, got)
+			}
+			<-p.Exited()
+			if status, _ := p.Exit(); status != 128+int(unix.SIGSYS) {
+				t.Errorf("the pod's init ended with %d, want killed by its filter", status)
+			}
+		})
 	}
 }

@@ -5,9 +5,9 @@
 // namespace needs a first process, and a process with threads cannot join a user namespace.
 //
 // The process runs the program of pkg/native, in a few kilobytes of memory. It makes and joins the namespaces, gives up
-// its user, its capabilities, its root and all descriptors, and sleeps until it is killed; no signal wakes it. It
-// adopts what the containers of the pod leave behind, and ignores SIGCHLD, so that the kernel reaps that. It dies with
-// the shim's main thread.
+// its user, its capabilities, its root and all descriptors, and sleeps until it is killed; no signal wakes it. Its
+// seccomp filter allows it nothing else. It adopts what the containers of the pod leave behind, and ignores SIGCHLD, so
+// that the kernel reaps that. It dies with the shim's main thread.
 //
 //	main thread ──start──▶ program ──fork──▶ in the PID namespace
 //	                       root, network,    user, capabilities, not dumpable, dies with its parent
@@ -21,12 +21,14 @@
 // # Promises
 //
 //   - When Start fails, it leaves no process, as pkg/native says.
-//   - A process in the pod can neither trace the holder nor find anything of the host through it: it is not dumpable,
-//     its root is empty, its mount namespace has nothing else, and its program cannot be changed.
+//   - A process in the pod finds nothing of the host through the holder: the root is empty, the mount namespace has
+//     nothing else, and the program cannot be changed. The holder is not dumpable, so only CAP_SYS_PTRACE over its user
+//     namespace traces it. The kernel kills it at the first system call by which such a tracer would act.
 package nsholder
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -56,6 +58,9 @@ type Config struct {
 
 	Hostname string // "" to leave it; not without CLONE_NEWUTS
 	UID, GID uint32 // to run as, in the user namespace
+
+	// Enter is called with the pid before Start returns, to move the process into a cgroup. It may be nil.
+	Enter func(pid int) error
 }
 
 // Holder is the process.
@@ -150,7 +155,8 @@ func (c Config) request() *native.Request {
 	// These come after the change of the user, which resets both.
 	r.Call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0).OnError("become undumpable")
 	r.Call(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL)).OnError("set the parent's death signal")
-	r.Wait(nil) // ends here if the shim died before
+	r.Wait(c.Enter) // ends here if the shim died before
+	r.Call(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, sleepFilter(r)).OnError("set the seccomp filter")
 	r.Sleep()
 	return r
 }
@@ -202,11 +208,29 @@ func (c Config) enterNamespaces(r *native.Request) {
 
 // dropPrivileges gives up all that a process without a user of its own in the pod can do.
 func (c Config) dropPrivileges(r *native.Request) {
+	for capability := range 64 { // more than there are
+		r.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, capability).Tolerate(unix.EINVAL).OnError("drop the bounding set")
+	}
 	r.Call(unix.SYS_SETGROUPS, 0, 0).Tolerate(unix.EPERM).OnError("setgroups") // the user namespace may deny it
 	r.Call(unix.SYS_SETRESGID, c.GID, c.GID, c.GID).OnError("setresgid")
 	r.Call(unix.SYS_SETRESUID, c.UID, c.UID, c.UID).OnError("setresuid")
 	r.Call(unix.SYS_CAPSET, r.Table(unix.LINUX_CAPABILITY_VERSION_3), r.Table(0, 0, 0)).OnError("drop capabilities")
 	r.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1).OnError("set no_new_privs")
+}
+
+// sleepFilter returns the address of a seccomp filter (seccomp(2)) for the system calls of Request.Sleep. A tracer
+// cannot get past it: the filter sees the call after the tracer (kernel/entry/common.c, syscall_trace_enter).
+func sleepFilter(r *native.Request) native.Word {
+	const load, equal, ret = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET
+	const number, arch = 0, 4 // offsets in struct seccomp_data
+	filter := []unix.SockFilter{
+		{Code: load, K: arch}, {Code: equal, K: native.AuditArch, Jf: 4},
+		{Code: load, K: number}, {Code: equal, K: unix.SYS_PPOLL, Jt: 3}, {Code: equal, K: unix.SYS_CLOSE_RANGE, Jt: 2},
+		{Code: equal, K: unix.SYS_MUNMAP, Jt: 1}, {Code: ret, K: unix.SECCOMP_RET_KILL_PROCESS},
+		{Code: ret, K: unix.SECCOMP_RET_ALLOW},
+	}
+	code, _ := binary.Append(nil, binary.LittleEndian, filter) // the type has a fixed size
+	return r.Table(len(filter), code)
 }
 
 // writeMappings gives the user namespace that process pid has made its mappings, see user_namespaces(7).

@@ -65,7 +65,7 @@ func TestHolder_HasNoPrivileges(t *testing.T) {
 		for key, want := range map[string]string{
 			"Name": "sandbox-init", "Threads": "1", "NoNewPrivs": "1", "Groups": "", "Uid": ids, "Gid": ids,
 			"CapInh": "0000000000000000", "CapPrm": "0000000000000000",
-			"CapEff": "0000000000000000", "CapAmb": "0000000000000000",
+			"CapEff": "0000000000000000", "CapAmb": "0000000000000000", "CapBnd": "0000000000000000", "Seccomp": "2",
 			"SigBlk": "fffffffffffbfeff", // all but SIGKILL and SIGSTOP
 		} {
 			if got := status(t, h.Pid(), key); got != want {
