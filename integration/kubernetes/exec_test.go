@@ -137,5 +137,14 @@ func TestKubernetes_Exec(t *testing.T) {
 				END
 				PATIENCE=60 await '"usageCoreNanoSeconds" "workingSetBytes" ' sh $W/stat`,
 		},
+		{
+			name: "statistics of the network", pods: box(),
+			script: `ready box; cat >$W/stat <<-'END'
+				"$KUBECTL" get --raw /api/v1/nodes/node/proxy/stats/summary | tr -d ' \n' | grep -o "\"podRef\":{\"name\":\"box\",\"namespace\":\"$NAMESPACE\".*" | grep -oE '"rxBytes":[0-9]|"podRef"' | sed '1d;/podRef/,$d' | cut -d: -f 1 | sort -u
+				"$KUBECTL" get --raw /api/v1/nodes/node/proxy/metrics/cadvisor | grep "^container_network_receive_bytes_total{.*namespace=\"$NAMESPACE\"" | cut -d '{' -f 1 | sort -u
+				END
+				PATIENCE=60 await "$(printf '"rxBytes"\ncontainer_network_receive_bytes_total')" sh $W/stat`,
+			fails: map[string]string{pauseless: "the kubelet has none: cAdvisor looks for the pause container"},
+		},
 	})
 }

@@ -4,17 +4,24 @@
 package pod
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/cgroups"
+	_ "github.com/opencontainers/cgroups/devices" // without it, rules of devices have no effect
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"github.com/opencontainers/cgroups/manager"
 	lcsystemd "github.com/opencontainers/cgroups/systemd"
 
+	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"
 	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
@@ -32,11 +39,12 @@ func parentOf(cgroupsPath string) string {
 		slice, _, _ := strings.Cut(cgroupsPath, ":")
 		return slice
 	}
-	return path.Dir(cgroupsPath)
+	return path.Dir(path.Join("/", cgroupsPath))
 }
 
-// parentPath returns the path of a pod's cgroup parent from the root of a hierarchy, "" for none. The suffix .slice
-// means that the driver is systemd's, as in CRI; only the last element of its path counts then.
+// parentPath returns the path of a pod's cgroup parent from the root of a hierarchy, "" for none. A relative path begins
+// there, too. The suffix .slice means that the driver is systemd's, as in CRI; only the last element of its path counts
+// then.
 func parentPath(parent string, systemdDriver bool) (string, error) {
 	refuse := func(want string) (string, error) {
 		return "", invalidf("cgroup_parent %q: must be %s", parent, want)
@@ -54,10 +62,10 @@ func parentPath(parent string, systemdDriver bool) (string, error) {
 		return expanded, nil
 	case systemdDriver:
 		return refuse("a slice such as a-b.slice, since the cgroup driver is systemd's")
-	case !path.IsAbs(parent) || path.Clean(parent) != strings.TrimSuffix(parent, "/") && parent != "/":
-		return refuse("an absolute path without . and .., or a slice such as a-b.slice")
+	case path.Join("/", parent) != "/"+strings.Trim(parent, "/"):
+		return refuse("a path without . and .., or a slice such as a-b.slice")
 	}
-	return path.Clean(parent), nil
+	return path.Join("/", parent), nil
 }
 
 // madeFile lies in the pod's bundle and lists the cgroups that were made for the pod. It is written before they are
@@ -126,6 +134,35 @@ func writeMade(bundle string, dirs []string) error {
 		return unixfile.Remove(path)
 	}
 	return unixfile.WriteJSON(path, dirs)
+}
+
+// enterCgroup moves the process that holds the namespaces into a cgroup of its own below the pod's, in which no device
+// may be used: where the pause container would be. A process with containers in cgroups beside it cannot be in the pod's
+// (Documentation/admin-guide/cgroup-v2.rst, No Internal Process Constraint).
+func (p *Pod) enterCgroup(ctx context.Context, pid int) error {
+	if p.cgroupPath == "" {
+		return nil
+	}
+	all := &devices.Rule{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm"}
+	config := &cgroups.Cgroup{Path: p.cgroupsPath(), Resources: &cgroups.Resources{Devices: []*devices.Rule{all}}}
+	if parts := strings.Split(config.Path, ":"); strings.HasSuffix(p.Config.CgroupParent, sliceSuffix) {
+		config.Path, config.Parent, config.ScopePrefix, config.Name, config.Systemd = "", parts[0], parts[1], parts[2], true
+		if err := systemd.Prepare(ctx, p.cgroupsPath(), config); err != nil {
+			return err
+		}
+		defer systemd.Connected()()
+	}
+	m, err := manager.New(config)
+	if err != nil {
+		return err
+	}
+	paths := m.GetPaths()
+	list := slices.Concat(p.madeCgroups, slices.Collect(maps.Values(paths)))
+	if err := fail.After("pod.holder-list", writeMade(p.Bundle, list)); err != nil {
+		return err
+	}
+	p.holderCgroup = cgroup.New(paths)
+	return errors.Join(m.Apply(pid), m.Set(config.Resources))
 }
 
 // removeMade removes cgroups that were made for the pod. It returns those that are in use, which stay on the list.

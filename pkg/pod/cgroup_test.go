@@ -6,12 +6,15 @@ package pod
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"
 )
@@ -76,6 +79,52 @@ func TestCgroupParent_IsMadeAndGoesWithThePod(t *testing.T) {
 	}
 }
 
+// It is where the pause container would be: its use counts as the pod's, and the devices of the shim are not its own.
+func TestCgroup_OfTheProcessIsBelowThePodsAndHasNoDevices(t *testing.T) {
+	there, absent := parentOfTest(t)
+	for _, parent := range []string{there, absent, absent[1:]} {
+		all := missing(t, absent)
+		p := start(t, request(t, func(r *Request) { r.Config.CgroupParent, r.Config.PID = parent, ModePod }))
+		path := filepath.Join("/", parent, p.ID)
+		group, err := hierarchy.At(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pids, err := group.Procs(); err != nil || len(pids) != 1 || pids[0] != p.Pid() {
+			t.Errorf("processes in %s = %v, %v, want %d", path, pids, err, p.Pid())
+		}
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.Pid()))
+		for line := range strings.Lines(string(data)) {
+			if !strings.HasSuffix(line, ":"+path+"\n") && !strings.HasPrefix(line, "0:") {
+				t.Errorf("it is in %s (%v), want %s", line, err, path)
+			}
+		}
+		dir := group.Path("devices")
+		if group.Unified() {
+			dir = group.Path("")
+		}
+		release := testReaper.Suspend()
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", "echo $$ >"+dir+"/cgroup.procs && : </dev/zero").CombinedOutput()
+		release()
+		if err == nil || !strings.Contains(string(out), "/dev/zero: Operation not permitted") {
+			t.Errorf("opening a device there = %v, %q, want that it is forbidden", err, out)
+		}
+		container := &specs.Spec{Linux: &specs.Linux{CgroupsPath: filepath.Join(parent, "c1")}}
+		if err := p.Adapt(container); err != nil || container.Linux.CgroupsPath != filepath.Join("/", parent, "c1") {
+			t.Errorf("a container of a pod in %q is in %q (%v)", parent, container.Linux.CgroupsPath, err)
+		}
+		if err := p.Close(); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+		if left := missing(t, absent); !slices.Equal(left, all) {
+			t.Errorf("not there after the pod: %q, want %q", left, all)
+		}
+		if gone := missing(t, path); !slices.ContainsFunc(gone, func(d string) bool { return filepath.Base(d) == p.ID }) {
+			t.Errorf("%s is left", path)
+		}
+	}
+}
+
 // Each removes what it made of the parent that they have in common, if it is empty.
 func TestCgroupParent_OfPodsThatBeginAndEndAtTheSameTime(t *testing.T) {
 	there, _ := parentOfTest(t)
@@ -116,8 +165,12 @@ func TestCgroupParent_ThatIsThereStays(t *testing.T) {
 func TestCgroupParent_GoesWithThePodOfADeadShim(t *testing.T) {
 	_, absent := parentOfTest(t)
 	all := missing(t, absent)
-	r := request(t, func(r *Request) { r.Config.CgroupParent = absent })
-	if _, err := Create(t.Context(), r, thread); err != nil {
+	r := request(t, func(r *Request) { r.Config.CgroupParent, r.Config.PID = absent, ModePod })
+	p, err := Create(t.Context(), r, thread)
+	if err == nil {
+		err = p.Start(t.Context())
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	container := missing(t, absent+"/c1")
@@ -128,11 +181,16 @@ func TestCgroupParent_GoesWithThePodOfADeadShim(t *testing.T) {
 		t.Errorf("Remove() = %v", err)
 	}
 	hierarchy.RemoveEmpty(container)
+	killed := make(chan error, 1)
+	go func() { killed <- p.holder.Kill(t.Context()) }() // it dies with the shim, perhaps only now
 	if err := Remove(r.Bundle); err != nil {
 		t.Errorf("second Remove() = %v", err)
 	}
 	if left := missing(t, absent); !slices.Equal(left, all) {
 		t.Errorf("not there after the pod: %q, want %q", left, all)
+	}
+	if err := <-killed; err != nil {
+		t.Error(err)
 	}
 	nothingLeft(t, r.Bundle)
 }

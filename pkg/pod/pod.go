@@ -38,6 +38,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/pod/nsholder"
@@ -67,6 +68,7 @@ type Pod struct {
 
 	onMainThread bool             // the main thread holds the namespaces
 	holder       *nsholder.Holder // or this process does; nil otherwise, and before Start
+	holderCgroup *cgroup.Cgroup   // of that process; nil for none
 }
 
 // closeTimeout bounds the wait until the pod's process, and what is left in its PID namespace, has died of SIGKILL.
@@ -162,6 +164,12 @@ func (p *Pod) startHolder(ctx context.Context) (err error) {
 	c := nsholder.Config{
 		Net: p.network, Make: p.cloneFlags(), PID: p.Config.PID == ModePod,
 		Hostname: p.Config.Hostname, UID: pauseID, GID: pauseID,
+		Enter: func(pid int) error {
+			if err := fail.After("pod.holder-cgroup", p.enterCgroup(ctx, pid)); err != nil {
+				return fmt.Errorf("cgroup of sandbox-init: %w", err)
+			}
+			return nil
+		},
 	}
 	user := p.Config.User
 	if user != nil {
@@ -203,12 +211,18 @@ func (p *Pod) configureNamespaces() error {
 
 // removeNamespaces undoes Start, whichever part was done.
 func (p *Pod) removeNamespaces() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
 	if p.holder != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-		defer cancel()
 		if err := fail.After("pod-undo.holder", p.holder.Kill(ctx)); err != nil {
 			return err
 		}
+	}
+	if p.holderCgroup != nil {
+		if err := fail.After("pod-undo.holder-cgroup", p.holderCgroup.Remove(ctx)); err != nil {
+			return err
+		}
+		p.holderCgroup = nil
 	}
 	if !p.onMainThread {
 		return nil
@@ -245,21 +259,26 @@ func (p *Pod) CgroupPath() string { return p.cgroupPath }
 // Close undoes Start and Create. Namespaces that containers still use exist as long as those. Close can be called
 // again, and has to be if cgroups stayed because containers were still in them.
 func (p *Pod) Close() error {
-	left, err := removeMade(p.Bundle, p.madeCgroups)
+	err := p.removeNamespaces()
+	left, undone := removeMade(p.Bundle, p.madeCgroups)
 	p.madeCgroups = left
-	err = errors.Join(p.removeNamespaces(), removeFiles(p.Bundle), err)
+	err = errors.Join(err, removeFiles(p.Bundle), undone)
 	_ = p.network.Close() // nothing was written; it may be closed already, or nil
 	return err
 }
 
-// Remove is Close for a pod whose shim, and with it the namespaces, is gone. It knows only what is on disk.
+// Remove is Close for a pod whose shim, and with it the namespaces, is gone. It knows only what is on disk. The process
+// that held namespaces may be about to die.
 func Remove(bundle string) error {
 	var made []string
 	err := unixfile.ReadJSON(filepath.Join(bundle, madeFile), &made)
-	switch {
-	case err == nil:
-		_, err = removeMade(bundle, made)
-	case errors.Is(err, os.ErrNotExist):
+	const tries, pause = 20, 10 * time.Millisecond
+	for i := 0; i < tries && err == nil && len(made) > 0; i++ {
+		if made, err = removeMade(bundle, made); len(made) > 0 {
+			time.Sleep(pause)
+		}
+	}
+	if errors.Is(err, os.ErrNotExist) {
 		err = nil
 	}
 	return errors.Join(removeFiles(bundle), err)

@@ -81,7 +81,7 @@ func (p *Pod) cgroupsPath() string {
 	case strings.HasSuffix(parent, sliceSuffix):
 		return path.Base(parent) + ":cri-containerd:" + p.ID
 	default:
-		return filepath.Join(parent, p.ID)
+		return path.Join(p.cgroupPath, p.ID)
 	}
 }
 
@@ -94,6 +94,9 @@ func (p *Pod) Adapt(spec *specs.Spec) error {
 	}
 	if err := p.adaptNamespaces(spec); err != nil {
 		return fmt.Errorf("config.json: linux.%w", err)
+	}
+	if spec.Linux != nil && strings.Contains(spec.Linux.CgroupsPath, "/") {
+		spec.Linux.CgroupsPath = path.Join("/", spec.Linux.CgroupsPath) // as the pod's; else it would be below the shim's
 	}
 	readonly := spec.Root != nil && spec.Root.Readonly
 	for _, name := range etcFiles {

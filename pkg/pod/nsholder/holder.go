@@ -22,8 +22,8 @@
 //
 //   - When Start fails, it leaves no process, as pkg/native says.
 //   - A process in the pod finds nothing of the host through the holder: the root is empty, the mount namespace has
-//     nothing else, and the program cannot be changed. The holder is not dumpable, so only CAP_SYS_PTRACE over its user
-//     namespace traces it. The kernel kills it at the first system call by which such a tracer would act.
+//     nothing else, and the program cannot be changed. The holder is not dumpable, so a tracer needs CAP_SYS_PTRACE in
+//     the shim's user namespace. The kernel kills the holder at the first system call by which a tracer would act.
 package nsholder
 
 import (
