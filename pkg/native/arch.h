@@ -12,15 +12,16 @@
 #define NATIVE_AUDIT_ARCH AUDIT_ARCH_X86_64
 
 #ifdef CODE // in program.c
-__asm__(".pushsection native, \"ax\", @progbits\n"
-	".globl native_entry\n"
-	"native_entry:\n"
-	"	xor %ebp, %ebp\n"
-	"	mov %rsp, %rdi\n"
-	"	and $-16, %rsp\n"
-	"	call native_main\n"
-	"	ud2\n"
-	".popsection\n");
+#define ENTRY(name, main) \
+	__asm__(".pushsection native, \"ax\", @progbits\n" \
+		".globl " #name "\n" \
+		#name ":\n" \
+		"	xor %ebp, %ebp\n" \
+		"	mov %rsp, %rdi\n" \
+		"	and $-16, %rsp\n" \
+		"	call " #main "\n" \
+		"	ud2\n" \
+		".popsection\n")
 
 // The address of a function here, wherever the code lies.
 #define ADDRESS(to, function) __asm__("lea " #function "(%%rip), %0" : "=r"(to))
@@ -44,15 +45,17 @@ CODE static inline long sys(long call, long a, long b, long c, long d, long e, l
 #define NATIVE_AUDIT_ARCH AUDIT_ARCH_AARCH64
 
 #ifdef CODE
-__asm__(".pushsection native, \"ax\", @progbits\n"
-	".globl native_entry\n"
-	"native_entry:\n"
-	"	mov x29, xzr\n"
-	"	mov x30, xzr\n"
-	"	mov x0, sp\n"
-	"	bl native_main\n" // the kernel has aligned the stack
-	"	brk #0\n"
-	".popsection\n");
+// The kernel has aligned the stack.
+#define ENTRY(name, main) \
+	__asm__(".pushsection native, \"ax\", @progbits\n" \
+		".globl " #name "\n" \
+		#name ":\n" \
+		"	mov x29, xzr\n" \
+		"	mov x30, xzr\n" \
+		"	mov x0, sp\n" \
+		"	bl " #main "\n" \
+		"	brk #0\n" \
+		".popsection\n")
 
 #define ADDRESS(to, function) __asm__("adr %0, " #function : "=r"(to))
 

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A part of program.c: the first process of a container that asked for an init. It runs the container's program as its
-// child, reaps orphans, forwards signals to the child, and ends as the child does. It was executed like a program of
-// the container (OP_INIT), so it has the rights and the confinement of one, and nothing in its memory except its
-// arguments and its environment.
+// child, reaps orphans, forwards signals to the child, and ends as the child does. It has a file of its own, which begins
+// with native_init_main, and was executed like a program of the container (OP_INIT), so it has the rights and the
+// confinement of one, and nothing in its memory except its arguments and its environment.
 
 // Text of up to seven bytes in a number: compilers put longer arrays into data.
 #define TEXT(a, b, c, d, e, f, g) \
@@ -60,11 +60,15 @@ CODE static void reap(long program)
 		end(WIFEXITED(last) ? WEXITSTATUS(last) : 128 + WTERMSIG(last));
 }
 
-// The arguments are its own name, the path of the program, and the program's arguments. The launcher has blocked
+// The kernel has put the number of arguments, the arguments and the environment on the stack. The arguments are its own
+// name, the path of the program, and the program's arguments. The launcher has blocked
 // signals, so that none sent before this begins is lost. Signals of faults are among them: somebody may send them to
 // the program, and a fault of the init itself ends it all the same (kernel/signal.c, force_sig_info_to_task).
-CODE __attribute__((noreturn)) static void be_init(char **argv, char **envp)
+CODE __attribute__((noreturn, used)) void native_init_main(long *stack)
 {
+	if (stack[0] <= 2)
+		end(255);
+	char **argv = (char **)stack + 1, **envp = argv + stack[0] + 1;
 	uint64_t name = TEXT('i', 'n', 'i', 't', 0, 0, 0);
 	unsigned long handled = ~0UL;
 	sys(SYS_rt_sigprocmask, SIG_SETMASK, (long)&handled, 0, sizeof handled, 0, 0);

@@ -28,6 +28,11 @@ func startInit(t *testing.T, program, script string, prepare ...func(*Request)) 
 		t.Fatal(err)
 	}
 	defer p.Close()
+	reaping, err := NewInit("init")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reaping.Close()
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +44,7 @@ func startInit(t *testing.T, program, script string, prepare ...func(*Request)) 
 	}
 	defer null.Close()
 	r := held(t)
-	run, err := p.Start(r, [3]*os.File{null, writer, writer}, p.file)
+	run, err := p.Start(r, [3]*os.File{null, writer, writer}, reaping.File())
 	_ = writer.Close() // the program has its own
 	if err != nil {
 		t.Fatal(err)

@@ -39,11 +39,15 @@
 
 #ifdef HAVE_PROGRAM
 
-extern char __start_native[], __stop_native[], native_entry[]; // the linker defines the first two
+ENTRY(native_entry, native_main);
+ENTRY(native_init_entry, native_init_main);
+extern char __start_native[], __stop_native[], native_entry[], native_init_entry[]; // the linker defines the first two
 
 struct code native_code(void)
 {
-	return (struct code){__start_native, __stop_native - __start_native, native_entry - __start_native};
+	return (struct code){
+		__start_native, __stop_native - __start_native, native_entry - __start_native, native_init_entry - __start_native,
+	};
 }
 
 #define GROUPS_ROOM (NGROUPS_MAX * sizeof(uint32_t))
@@ -324,12 +328,8 @@ CODE static void handle_signals(void)
 	}
 }
 
-// The kernel has put the number of arguments, the arguments and the environment on the stack. The shim passes one
-// argument, the name.
-CODE __attribute__((noreturn, used)) void native_main(long *stack)
+CODE __attribute__((noreturn, used)) void native_main(void)
 {
-	if (stack[0] > 2)
-		be_init((char **)stack + 1, (char **)stack + 1 + stack[0] + 1);
 	struct header *h = receive_request();
 	struct step *steps = (struct step *)(h + 1);
 	char *line = (char *)h + h->size, *home = line + LINE_ROOM;

@@ -5,7 +5,7 @@
 // nothing of the shim in its memory.
 //
 // The program (program.c) is seven kilobytes of C without a library. It lies in a section of this binary, and [New]
-// makes an ELF file of it in sealed memory. [Program.Start] runs that. [Run.Execute] sends it a [Request], which says
+// makes an ELF file of it, in memory, that nobody can change. [Program.Start] runs that. [Run.Execute] sends it a [Request], which says
 // what system calls to make in which order. It becomes the program of a container, or sleeps.
 //
 // A fork of the request makes a child of the shim (CLONE_PARENT). The process that forked ends, and Execute waits for
@@ -39,6 +39,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"syscall"
 	"unsafe"
 
 	"github.com/containerd/errdefs"
@@ -56,15 +57,26 @@ const (
 
 // Program is the program in a file of its own. Its methods may be called concurrently.
 type Program struct {
-	name string
-	file *os.File
+	name  string
+	file  *os.File
+	mount *os.File // of its file system; closing it takes a grace period of RCU
 }
 
-// New makes a Program, which is called name in errors and, after memoryName, in /proc. The error is
-// errdefs.ErrNotImplemented if the program is not written for the processor, or the kernel has no executable memory
-// files or is older than Linux 5.10.
+// New makes a Program, which is called name in errors and, after fileName, in /proc. The error is
+// errdefs.ErrNotImplemented if the program is not written for the processor, the shim may not mount, or the kernel is
+// older than Linux 5.10.
 func New(name string) (*Program, error) {
-	code, entry := code()
+	code, entry, _ := code()
+	return newProgram(name, code, entry)
+}
+
+// NewInit makes the Program that [Request.ExecInit] runs (init.h). It executes no requests.
+func NewInit(name string) (*Program, error) {
+	code, _, entry := code()
+	return newProgram(name, code, entry)
+}
+
+func newProgram(name string, code []byte, entry uint64) (*Program, error) {
 	if len(code) == 0 {
 		return nil, fmt.Errorf("%s: not for this processor: %w", name, errdefs.ErrNotImplemented)
 	}
@@ -74,11 +86,12 @@ func New(name string) (*Program, error) {
 		return nil, fmt.Errorf("%s: pidfd_open: %w", name, Unsupported(err))
 	}
 	_ = unix.Close(pidfd) // it was only tried
-	file, err := memoryFile(memoryName+name, image(code, entry))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	p := &Program{name: name}
+	if err := p.write(image(code, entry)); err != nil {
+		_ = p.Close() // nothing runs it
+		return nil, fmt.Errorf("%s: make its file: %w", name, Unsupported(err))
 	}
-	return &Program{name, file}, nil
+	return p, nil
 }
 
 // Unsupported adds errdefs.ErrNotImplemented to the error of a system call that the kernel refuses, unless it lacks
@@ -93,7 +106,10 @@ func Unsupported(err error) error {
 }
 
 // Close closes the file. Processes that run it continue.
-func (p *Program) Close() error { return p.file.Close() }
+func (p *Program) Close() error { return errors.Join(p.file.Close(), p.mount.Close()) }
+
+// File returns the file of the program, for [Request.ExecInit].
+func (p *Program) File() *os.File { return p.file }
 
 // Start starts the program with these standard streams, and with more as its descriptors from [Socket] + 1 on. nil
 // means none. The program does nothing until Execute, which must be called.
@@ -140,51 +156,58 @@ func (p *Program) above(files []*os.File) (*os.File, error) {
 // pathOf returns the path of an open file in this process, and in a child before execve.
 func pathOf(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
-// memoryName begins the names of memory files, which the tools that watch a node show: it says whose they are.
-const memoryName = "containerd-shim-sandbox-v1:"
+// fileName begins the names of files, which the tools that watch a node show: it says whose they are.
+const fileName = "containerd-shim-sandbox-v1:"
 
-// memoryFile makes an executable file that is closed on exec and that nobody can write to: a container may reach it as
-// /proc/PID/exe (CVE-2019-5736). Its owner can still revoke the permission to execute it, by an ACL.
-func memoryFile(name string, content []byte) (*os.File, error) {
-	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
-	// Linux 6.3 has MFD_EXEC, and F_SEAL_EXEC with it. Before, the file's owner can change its mode.
-	flags, more := unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC, unix.F_SEAL_EXEC
-	fd, err := unix.MemfdCreate(name, flags)
-	if errors.Is(err, unix.EINVAL) {
-		more = 0
-		fd, err = unix.MemfdCreate(name, flags&^unix.MFD_EXEC)
-	}
-	if errors.Is(err, unix.EACCES) {
-		err = fmt.Errorf("a memory file that executes is forbidden by vm.memfd_noexec=2: %w", err)
-	}
+// write makes the executable file, in a file system of its own that nobody can find, and that is read-only once the file
+// is written. A container reaches the file as /proc/PID/exe (CVE-2019-5736), and its root may own it. It can change
+// neither content nor mode, attributes or ACL: only CAP_SYS_ADMIN in the user namespace of the shim makes the file system
+// writable again. As long as the shim has the file open, there can be no lease that holds up who executes it (fcntl(2)).
+func (p *Program) write(content []byte) error {
+	context, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("memfd_create: %w", Unsupported(err))
+		return os.NewSyscallError("fsopen", err)
+	}
+	defer unix.Close(context) //nolint:errcheck // the file system is made, or not wanted
+	if err := unix.FsconfigCreate(context); err != nil {
+		return os.NewSyscallError("fsconfig", err)
+	}
+	mount, err := unix.Fsmount(context, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return os.NewSyscallError("fsmount", err)
+	}
+	p.mount = os.NewFile(uintptr(mount), "mount")
+	if err := writeFile(mount, fileName+p.name, content); err != nil {
+		return err
+	}
+	fd, err := unix.Openat(mount, fileName+p.name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("openat", err)
+	}
+	p.file = os.NewFile(uintptr(fd), p.name)
+	if err := unix.FsconfigSetFlag(context, "ro"); err != nil {
+		return os.NewSyscallError("fsconfig", err)
+	}
+	return os.NewSyscallError("fsconfig", unix.FsconfigReconfigure(context))
+}
+
+// writeFile lets nothing fork meanwhile: a child that has the file open for writing keeps it from being executed.
+func writeFile(dir int, name string, content []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fd, err := unix.Openat(dir, name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("openat", err)
 	}
 	file := os.NewFile(uintptr(fd), name)
-	err = seal(file, content, seals|more)
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return file, nil
+	_, err = file.Write(content)
+	return errors.Join(err, file.Chmod(0o555), file.Close()) // whatever the umask is
 }
 
-func seal(file *os.File, content []byte, seals int) error {
-	if _, err := file.Write(content); err != nil {
-		return err
-	}
-	if err := file.Chmod(0o555); err != nil {
-		return err
-	}
-	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		return fmt.Errorf("seal: %w", Unsupported(err))
-	}
-	return nil
-}
-
-// code returns the program and the offset at which it begins to run. It is empty on other processors.
-func code() (code []byte, entry uint64) {
+// code returns the program, and the offsets at which it and an init begin to run. It is empty on other processors.
+func code() (code []byte, entry, init uint64) {
 	c := C.native_code()
-	return C.GoBytes(c.start, C.int(c.size)), uint64(c.entry)
+	return C.GoBytes(c.start, C.int(c.size)), uint64(c.entry), uint64(c.init)
 }
 
 // image returns an ELF file with one segment, which holds the code.

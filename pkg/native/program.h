@@ -57,7 +57,7 @@ enum {
 	OP_LOOKUP,    // find the first executable file in the list of paths arg[0], which come from PATH if arg[1] is 1
 	OP_EXEC,      // run that file with the arguments arg[0] and the environment arg[1]
 	OP_SLEEP,     // close all descriptors, free the memory and sleep until killed
-	OP_INIT,      // run this program again, from descriptor arg[2], as the init (init.h) of the file that OP_LOOKUP found:
+	OP_INIT,      // run the file of descriptor arg[2], which is an init (init.h), for the file that OP_LOOKUP found:
 	              // arg[0] and arg[1] are as in OP_EXEC, with two more arguments first; the second becomes the path
 };
 
@@ -90,6 +90,7 @@ struct code {
 	void *start;         // NULL if the program is not written for the processor
 	unsigned long size;  // in bytes
 	unsigned long entry; // offset of the first instruction to run
+	unsigned long init;  // that of an init (init.h)
 };
 
 struct code native_code(void);

@@ -147,9 +147,9 @@ func (r *Request) Lookup(paths []string, inPath bool) *Step {
 // the process prints it on its standard error, and ends with status 255. The detail is the index of the path.
 func (r *Request) Exec(args, env Word) *Step { return r.add(C.OP_EXEC, args, env) }
 
-// ExecInit runs this program, from its descriptor fd, in place of the file that Lookup chose. It runs that file as its
-// child, reaps, forwards signals, and ends with the child's status. Signals should be blocked before. It is the last
-// step. Errors are reported as those of Exec.
+// ExecInit runs the program of [NewInit], whose file is descriptor fd, in place of the file that Lookup chose. It runs
+// that file as its child, reaps, forwards signals, and ends with the child's status. Signals should be blocked before. It
+// is the last step. Errors are reported as those of Exec.
 func (r *Request) ExecInit(fd int, args []string, env Word) *Step {
 	return r.add(C.OP_INIT, r.Strings(append([]string{"init", ""}, args...), 0), env, fd)
 }

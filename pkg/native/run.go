@@ -18,7 +18,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -139,14 +138,11 @@ func (r *Run) followResumed() error {
 		if ended := r.current.Signal(unix.Signal(0)); ended != nil {
 			return fmt.Errorf("the %s was killed: %w", r.name, errdefs.ErrFailedPrecondition)
 		}
-		if err == nil && !strings.HasPrefix(program, memoryPath) {
+		if err == nil && program != "/"+fileName+r.name {
 			return nil
 		}
 	}
 }
-
-// memoryPath begins what /proc/PID/exe says of the program of a [Run], and of none that has another path.
-const memoryPath = "/memfd:"
 
 // Close ends a process that is held, unless it is frozen.
 func (r *Run) Close() error { return r.socket.Close() }

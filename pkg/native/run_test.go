@@ -21,21 +21,6 @@ import (
 	"sandbox.internal/shim/pkg/reaper"
 )
 
-func TestStart_WithoutPermissionToRunTheProgram(t *testing.T) {
-	fd, err := unix.MemfdCreate("not executable", unix.MFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := os.NewFile(uintptr(fd), "not executable")
-	defer file.Close()
-	if err := file.Chmod(0); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := (&Program{"test", file}).Start(reaper.New(), [3]*os.File{}); !errors.Is(err, unix.EACCES) {
-		t.Errorf("Start = %v, %v, want %v", r, err, unix.EACCES)
-	}
-}
-
 // Go uses descriptors above those of the child while it puts these in place.
 func TestStart_WithAnyDescriptors(t *testing.T) {
 	p, err := New("test")

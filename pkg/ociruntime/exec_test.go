@@ -5,10 +5,8 @@ package ociruntime
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,7 +19,6 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/process"
 )
@@ -209,52 +206,5 @@ func TestExec_OfOurOwnExecutable(t *testing.T) {
 	}
 	if after := ownHash(t); after != before {
 		t.Errorf("our executable changed from %s to %s", before, after)
-	}
-}
-
-// launchers are the descriptors of launchers that this process has.
-func launchers(t *testing.T) (files []string) {
-	t.Helper()
-	links, err := filepath.Glob("/proc/self/fd/*")
-	must(t, err)
-	for _, link := range links {
-		if target, err := os.Readlink(link); err == nil && target == "/memfd:containerd-shim-sandbox-v1:launcher (deleted)" {
-			files = append(files, link)
-		}
-	}
-	return files
-}
-
-// Root of a container that is root outside owns the launcher's file too, and by
-// an ACL it can take the permission to run it, whatever is sealed.
-func TestExec_ByALauncherThatMayNotBeRunAnyMore(t *testing.T) {
-	b := create(t, newConfig(t, "sleep", "1000")).start()
-	before := launchers(t)
-	c := b.RuntimeContainer.(*container)
-	c.runtime = New(testReaper) // with a launcher that no other test uses
-	if got := b.exec(t.Context(), command("true")); got != (result{}) {
-		t.Fatalf("exec = %+v, want success", got)
-	}
-	acl := binary.LittleEndian.AppendUint32(nil, 2)  // POSIX_ACL_XATTR_VERSION
-	for _, tag := range []uint16{0x01, 0x04, 0x20} { // ACL_USER_OBJ, ACL_GROUP_OBJ, ACL_OTHER
-		acl = binary.LittleEndian.AppendUint16(acl, tag)
-		acl = binary.LittleEndian.AppendUint16(acl, 4) // ACL_READ
-		acl = binary.LittleEndian.AppendUint32(acl, math.MaxUint32)
-	}
-	spoiled := slices.DeleteFunc(launchers(t), func(file string) bool { return slices.Contains(before, file) })
-	if len(spoiled) != 1 {
-		t.Fatalf("launchers %q, want one more than %q", spoiled, before)
-	}
-	err := unix.Setxattr(spoiled[0], "system.posix_acl_access", acl, 0)
-	if errors.Is(err, unix.EPERM) && since(t, 6, 12) && !since(t, 6, 13) { // as Debian's Linux 6.12 says
-		t.Skip("CANNOT RUN HERE: this kernel lets nobody take the launcher's right to be executed")
-	}
-	must(t, err)
-	lp := &libcontainer.Process{Args: []string{"true"}}
-	if _, err := c.execByLauncher(t.Context(), lp, nil, nil); !errors.As(err, &unsupported{}) {
-		t.Errorf("launch = %v, want not covered", err)
-	}
-	if got, want := b.exec(t.Context(), command("sh", "-c", "exit 4")), (result{4, "", nil}); got != want {
-		t.Errorf("exec = %+v, want %+v", got, want)
 	}
 }

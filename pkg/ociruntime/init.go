@@ -116,11 +116,9 @@ func (r *Runtime) initByLauncher(
 		return nil, err
 	}
 	launcher, err := r.launcher()
+	var reaped *native.Program
 	if err == nil && c.Init {
-		// The container can reach the launcher's file as long as it runs, and may revoke the permission to execute it.
-		if launcher, err = native.New(launch.ProgramName); err == nil {
-			defer launcher.Close() //nolint:errcheck // the container has its own
-		}
+		reaped, err = r.reaped()
 	}
 	if err != nil {
 		return nil, unsupported{err}
@@ -149,7 +147,7 @@ func (r *Runtime) initByLauncher(
 	if c.Init && command.Filter != nil && command.Filter.BlocksInit() {
 		return nil, unsupported{errors.New("a seccomp filter that forbids what an init does")}
 	}
-	i := &initLauncher{Init: launch.Init{Command: *command, Config: config, Reaped: c.Init}, made: made, group: group}
+	i := &initLauncher{Init: launch.Init{Command: *command, Config: config, Reaped: reaped}, made: made, group: group}
 	if err := i.prepare(); err != nil {
 		return nil, err
 	}

@@ -149,7 +149,7 @@ func TestPod_Init(t *testing.T) {
 			&specs.LinuxCapabilities{Bounding: few, Effective: few, Permitted: few},
 			"no root\nno cwd\nno exe\nls: /proc/1/root/..: Permission denied\n",
 		},
-		"privileged": {nil, "/\n/\n/memfd:containerd-shim-sandbox-v1:sandbox-init (deleted)\n.\n..\n"},
+		"privileged": {nil, "/\n/\n/containerd-shim-sandbox-v1:sandbox-init\n.\n..\n"},
 	} {
 		config := member(t, p, c, look+kill)
 		config.Spec.Process.Capabilities = test.capabilities

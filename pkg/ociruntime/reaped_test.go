@@ -4,8 +4,6 @@
 package ociruntime
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/process"
 )
@@ -51,46 +48,6 @@ func TestReaped_ErrorsOfTheStart(t *testing.T) {
 				t.Errorf("Create = %v, want an error without a class that says %q", err, tt.words)
 			}
 		})
-	}
-}
-
-// Root of a container owns the file of its init, and takes the permission to execute it, as acl(5) has it: no seal is
-// against that.
-func TestReaped_HarmsNoOtherContainer(t *testing.T) {
-	b := create(t, reapedConfig(t, "sleep", "1000")).start()
-	exe := fmt.Sprintf("/proc/%d/exe", b.Init().Pid())
-	type entry struct { // include/uapi/linux/posix_acl_xattr.h
-		tag, permissions uint16
-		id               uint32
-	}
-	const owner, group, others, read, nobody = 1, 4, 0x20, 4, 0xffffffff
-	acl := binary.LittleEndian.AppendUint32(nil, 2) // the version
-	for _, e := range []entry{{owner, read, nobody}, {group, read, nobody}, {others, read, nobody}} {
-		acl = binary.LittleEndian.AppendUint16(acl, e.tag)
-		acl = binary.LittleEndian.AppendUint16(acl, e.permissions)
-		acl = binary.LittleEndian.AppendUint32(acl, e.id)
-	}
-	err := unix.Setxattr(exe, "system.posix_acl_access", acl, 0)
-	if errors.Is(err, unix.ENOTSUP) {
-		t.Skip("CANNOT RUN HERE: no ACLs of memory files (CONFIG_TMPFS_POSIX_ACL)")
-	}
-	must(t, err)
-	if err := unix.Faccessat(unix.AT_FDCWD, exe, unix.X_OK, 0); !errors.Is(err, unix.EACCES) {
-		t.Fatalf("the file of the init may be executed: %v", err)
-	}
-	if got := b.exec(t.Context(), command("true")); got.err != nil || got.status != 0 {
-		t.Errorf("an exec in the container = %+v", got)
-	}
-	for _, init := range []bool{true, false} {
-		c := reapedConfig(t, "sh", "-c", "exit 7")
-		c.Options.Init = init
-		other := create(t, c)
-		if other.RuntimeContainer.(*container).held == nil {
-			t.Errorf("another container, with an init: %t, is not started by the launcher", init)
-		}
-		if got := other.start().wait().Status; got != 7 {
-			t.Errorf("another container, with an init: %t, ends with %d, want 7", init, got)
-		}
 	}
 }
 

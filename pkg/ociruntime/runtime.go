@@ -41,6 +41,7 @@ import (
 type Runtime struct {
 	reaper   *reaper.Reaper
 	launcher func() (*native.Program, error) // made by the first use that succeeds
+	reaped   func() (*native.Program, error) // so is the init of containers that ask for one
 	rcu      systemd.RCUWarmup
 	creating sync.Map // by cgroup: the *creation that it is for
 
@@ -56,6 +57,7 @@ func New(reaper *reaper.Reaper) *Runtime {
 	return &Runtime{
 		reaper:      reaper,
 		launcher:    keep(func() (*native.Program, error) { return native.New(launch.ProgramName) }),
+		reaped:      keep(func() (*native.Program, error) { return native.NewInit("init") }),
 		execTimeout: execSetupTimeout,
 	}
 }

@@ -26,10 +26,9 @@ type Init struct {
 	Config       *configs.Config // its Rootfs is mounted
 	CgroupMounts []CgroupMount   // the hierarchies that a mount of type cgroup shows on cgroup v1
 
-	// Reaped runs the program under a small init: see pkg/native/init.h. It must not be set with a Filter that
-	// BlocksInit, nor with a Label. The init runs the file of the program that Start gets, which should be for this
-	// container only: the container can revoke the permission to execute it.
-	Reaped bool
+	// Reaped, of native.NewInit, is a small init under which the program runs; nil for none. It must not be set with a
+	// Filter that BlocksInit, nor with a Label.
+	Reaped *native.Program
 
 	// Forked is called with the process id before the container's file systems are made: with systemd's cgroups, to put
 	// the process there. It may be nil.
@@ -85,6 +84,9 @@ func (i *Init) startOnce(
 		defer proc.Close() //nolint:errcheck // only names a directory
 		more = append(more, proc)
 	}
+	if i.Reaped != nil {
+		more = append(more, i.Reaped.File())
+	}
 	run, err := program.Start(reaper, stdio, more...)
 	if err != nil {
 		return nil, nil, notStarted{err}
@@ -103,7 +105,7 @@ type initBuilder struct {
 	used         []bool      // descriptors
 	root         int         // of the container, with O_PATH
 	pidNamespace int         // the one to join; -1 for none
-	self         int         // the file of this program, for Reaped
+	reaped       int         // the file of Reaped
 	userns       int         // the user namespace to join; -1 for none
 	sources      map[any]int // open already: of a *configs.Mount, a *devices.Device, or a directory of CgroupMounts
 	attributeFDs map[attribute]int
@@ -122,9 +124,13 @@ func (i *Init) request(moves bool, final *bool) *native.Request {
 	if i.Freezer != "" {
 		b.Thaw = filepath.Join(filepath.Dir(i.Freezer), "cgroup.procs")
 	}
+	if i.Reaped != nil {
+		b.reaped = b.fd()
+	}
+	given := len(b.used)
 	b.joinNamespaces()
-	if i.Reaped {
-		b.self, _ = b.open("/proc/self/exe", unix.O_RDONLY) // the host's /proc
+	for fd := native.Socket; fd < given; fd++ {
+		b.Call(unix.SYS_FCNTL, fd, unix.F_SETFD, unix.FD_CLOEXEC).OnError("fcntl")
 	}
 	b.fork(moves)
 	if i.Config.Namespaces.Contains(configs.NEWUSER) {
@@ -156,7 +162,7 @@ func (i *Init) request(moves bool, final *bool) *native.Request {
 	b.configureInit(env)
 	user := i.Command
 	user.Label = "" // it is set
-	if b.Reaped {
+	if b.Reaped != nil {
 		user.Capabilities = b.afterExec()
 	}
 	user.becomeUser(b.Request)
@@ -189,8 +195,7 @@ func (b *initBuilder) open(path string, flags int) (int, *native.Step) {
 
 // joinNamespaces joins the namespaces that have a path, except the PID and the user namespace, which it only opens.
 func (b *initBuilder) joinNamespaces() {
-	free := b.freeFD()
-	b.Call(unix.SYS_CLOSE_RANGE, free, uint32(math.MaxUint32), 0).OnError("close_range")
+	b.Call(unix.SYS_CLOSE_RANGE, len(b.used), uint32(math.MaxUint32), 0).OnError("close_range")
 	b.pidNamespace, b.userns = -1, -1
 	for _, ns := range b.Config.Namespaces {
 		if ns.Path == "" {
@@ -230,9 +235,6 @@ func (b *initBuilder) newNamespaces() int {
 func (b *initBuilder) fork(moves bool) {
 	i := &b.Command
 	resetSignals(b.Request)
-	for fd := native.Socket; fd < b.freeFD(); fd++ {
-		b.Call(unix.SYS_FCNTL, fd, unix.F_SETFD, unix.FD_CLOEXEC).OnError("fcntl")
-	}
 	if i.OOMScoreAdj != nil {
 		b.write("/proc/self/oom_score_adj", fmt.Sprint(*i.OOMScoreAdj))
 	}
@@ -349,13 +351,13 @@ func (b *initBuilder) configureInit(env native.Word) {
 	if b.pidNamespace >= 0 {
 		b.Call(unix.SYS_SETNS, b.pidNamespace, unix.CLONE_NEWPID).OnError("join the PID namespace: setns")
 	}
-	// From here on only the standard streams, the socket and, for Reaped, the program's own file are open.
+	// From here on only the standard streams, the socket and the file of Reaped are open.
 	unused := native.Socket + 1
-	if b.Reaped {
-		if b.self != unused {
-			b.Call(unix.SYS_DUP3, b.self, unused, unix.O_CLOEXEC).OnError("dup3")
+	if b.Reaped != nil {
+		if b.reaped != unused {
+			b.Call(unix.SYS_DUP3, b.reaped, unused, unix.O_CLOEXEC).OnError("dup3")
 		}
-		b.self = unused
+		b.reaped = unused
 		unused++
 	}
 	b.Call(unix.SYS_CLOSE_RANGE, unused, uint32(math.MaxUint32), 0).OnError("close_range")

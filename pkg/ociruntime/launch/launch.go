@@ -39,9 +39,8 @@ import (
 // ProgramName is what the program of pkg/native is called here.
 const ProgramName = "launcher"
 
-// ErrNotStarted means that nothing was done that libcontainer cannot do again, and that libcontainer may succeed: no
-// process can be started in Command.Unified, or the program may no longer be executed. A container's root that is also
-// root outside owns the program's file, and may have revoked the permission.
+// ErrNotStarted means that nothing was done that libcontainer cannot do again, and that libcontainer may succeed, since
+// it joins another cgroup than Command.Unified, or makes a file system in another way.
 var ErrNotStarted = errors.New("the launcher cannot start a process")
 
 // notStarted is such an error, in the words of its reason.
@@ -82,9 +81,6 @@ func (c *Command) start(
 		more = append(more, proc)
 	}
 	run, err := program.Start(reaper, stdio, more...)
-	if errors.Is(err, unix.EACCES) {
-		return nil, notStarted{err}
-	}
 	if err != nil {
 		return nil, err
 	}

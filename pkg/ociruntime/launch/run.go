@@ -29,7 +29,7 @@ func (b *initBuilder) run(env native.Word) {
 		b.becomeLeader()
 	}
 	b.Hold()
-	if b.Reaped {
+	if b.Reaped != nil {
 		const sizeOfSigset = 8
 		b.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, b.Table(uint64(math.MaxUint64)), 0, sizeOfSigset).
 			OnError("block signals")
@@ -37,8 +37,8 @@ func (b *initBuilder) run(env native.Word) {
 	if late {
 		b.loadLateFilter(b.Request)
 	}
-	if b.Reaped {
-		b.ExecInit(b.self, b.Args, env).OnError("run the init")
+	if b.Reaped != nil {
+		b.ExecInit(b.reaped, b.Args, env).OnError("run the init")
 		return
 	}
 	b.exec(b.Request, paths, env)
@@ -47,7 +47,7 @@ func (b *initBuilder) run(env native.Word) {
 // becomeLeader follows nsenter/nsexec.c, stage 2, and system.Setctty.
 func (b *initBuilder) becomeLeader() {
 	b.Call(unix.SYS_SETSID).OnError("setsid failed")
-	if b.Terminal != nil && !b.Reaped { // else the program gets it, in a session of its own
+	if b.Terminal != nil && b.Reaped == nil { // else the program gets it, in a session of its own
 		b.Call(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0).OnError("ioctl(setctty)")
 	}
 }

@@ -214,7 +214,7 @@ func TestInit_LooksForHomeWithNothingOfTheHostOpen(t *testing.T) {
 		c.Args, c.Cwd, c.FindHome = []string{"true"}, "/", true
 		namespaces := configs.Namespaces{{Type: configs.NEWNS}, {Type: configs.NEWPID}}
 		i := &Init{Command: c, Config: &configs.Config{Rootfs: "/rootfs", Namespaces: namespaces, Cgroups: &cgroups.Cgroup{}}}
-		for _, reaped := range []bool{false, true} {
+		for _, reaped := range []*native.Program{nil, {}} {
 			i.Reaped = reaped
 			var final bool
 			closed, home := -1, -1
@@ -227,7 +227,7 @@ func TestInit_LooksForHomeWithNothingOfTheHostOpen(t *testing.T) {
 				}
 			}
 			if closed < 0 || home < closed {
-				t.Errorf("%+v, reaped %t: HOME is looked for in step %d, and all is closed in step %d", c, reaped, home, closed)
+				t.Errorf("%+v, reaped %t: HOME is looked for in step %d, and all is closed in step %d", c, reaped != nil, home, closed)
 			}
 		}
 	}

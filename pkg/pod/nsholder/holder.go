@@ -77,9 +77,19 @@ func Start(ctx context.Context, c Config, t *osthread.Thread, reaper *reaper.Rea
 	if err != nil {
 		return nil, err
 	}
-	defer program.Close() //nolint:errcheck // the process runs it, or there is none
+	h, err := c.start(ctx, program, t, reaper)
+	if err != nil {
+		return nil, errors.Join(err, program.Close())
+	}
+	go h.await(reaper, program) //nolint:gosec // it outlives ctx
+	return h, nil
+}
+
+func (c Config) start(
+	ctx context.Context, program *native.Program, t *osthread.Thread, reaper *reaper.Reaper,
+) (*Holder, error) {
 	var run *native.Run
-	err = t.Do(ctx, func() (err error) {
+	err := t.Do(ctx, func() (err error) {
 		// The main thread lives as long as the shim does, and so does its child.
 		run, err = program.Start(reaper, [3]*os.File{}, c.Net, c.User)
 		return err
@@ -91,9 +101,7 @@ func Start(ctx context.Context, c Config, t *osthread.Thread, reaper *reaper.Rea
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", programName, err)
 	}
-	h := &Holder{process: process, exited: make(chan struct{})}
-	go h.await(reaper) //nolint:gosec // it outlives ctx
-	return h, nil
+	return &Holder{process: process, exited: make(chan struct{})}, nil
 }
 
 // Pid returns the pid of the process.
@@ -119,8 +127,8 @@ func (h *Holder) Kill(ctx context.Context) error {
 	}
 }
 
-// await is the waiter.
-func (h *Holder) await(reaper *reaper.Reaper) {
+// await is the waiter. It closes the program, for which Start would have to wait.
+func (h *Holder) await(reaper *reaper.Reaper, program *native.Program) {
 	_ = native.AwaitDeath(context.Background(), h.Pid()) // without it, Wait takes a thread
 	state, err := h.process.Wait()
 	h.at, h.status = time.Now(), 255 // containerd's status for an exit of which nothing is known
@@ -133,6 +141,7 @@ func (h *Holder) await(reaper *reaper.Reaper) {
 	}
 	reaper.Unregister(h.Pid())
 	close(h.exited)
+	_ = program.Close() // nothing runs it any more
 }
 
 // Descriptors of the program. Both can be absent.
