@@ -57,7 +57,7 @@ func startInit(t *testing.T, program, script string, prepare ...func(*Request)) 
 	for _, add := range prepare {
 		add(&request)
 	}
-	request.Lookup([]string{program}, false)
+	request.Lookup(program)
 	request.ExecInit(self, []string{"sh", "-c", script}, request.Strings([]string{"PATH=" + os.Getenv("PATH"), "A=b"}, 0))
 	init, err := run.Execute(t.Context(), &request)
 	if err != nil {

@@ -239,25 +239,52 @@ CODE static long mode_allows(const struct stat *st, uint32_t *groups)
 	return st->st_mode & bits ? 0 : -EACCES;
 }
 
-// Returns the index of the first path of the list that is an executable file, as os/exec.LookPath decides
-// (os/exec/lp_unix.go, findExecutable). groups is GROUPS_ROOM of memory to use.
-CODE static long lookup(char **list, bool search, long step, uint32_t *groups)
+// Appends text to a path that ends at at, unless the result is longer than the kernel takes: PATH_MAX.
+CODE static uint64_t extend(char *path, uint64_t at, const char *text)
 {
-	for (long i = 0; list[i]; i++) {
+	for (; at < PATH_MAX && (path[at] = *text) != 0; at++, text++)
+		NO_LIBRARY_CALL;
+	return at;
+}
+
+// Joins a directory and a name as path/filepath.Join does, if both are clean. Returns the length.
+CODE static uint64_t join(char *path, const char *directory, const char *name)
+{
+	const char slash[] = {'/', 0};
+	if (directory[0] == '.' && directory[1] == 0)
+		return extend(path, 0, name);
+	uint64_t at = extend(path, 0, directory);
+	if (path[at - 1] != '/')
+		at = extend(path, at, slash);
+	return extend(path, at, name);
+}
+
+// Returns the index of the first directory of the list in which name is an executable file, as os/exec.LookPath decides
+// (os/exec/lp_unix.go, findExecutable), and stores the path in *found. buffer has room for PATH_MAX bytes. groups is
+// GROUPS_ROOM of memory to use.
+CODE static long lookup(const char *list, char *name, char **found, char *buffer, long step, uint32_t *groups)
+{
+	*found = list ? buffer : name;
+	for (long i = 0; !list || *list; i++) {
+		bool fits = !list || join(buffer, list, name) < PATH_MAX;
+		while (list && *list++)
+			NO_LIBRARY_CALL;
+		if (!fits)
+			continue;
 		struct stat st;
 		uint32_t detail = LOOKUP_STAT;
-		long error = sys(SYS_newfstatat, AT_FDCWD, (long)list[i], (long)&st, 0, 0, 0);
+		long error = sys(SYS_newfstatat, AT_FDCWD, (long)*found, (long)&st, 0, 0, 0);
 		if (error == 0) {
 			detail = LOOKUP_ACCESS;
-			error = S_ISDIR(st.st_mode) ? -EISDIR : sys(SYS_faccessat2, AT_FDCWD, (long)list[i], X_OK, AT_EACCESS, 0, 0);
+			error = S_ISDIR(st.st_mode) ? -EISDIR : sys(SYS_faccessat2, AT_FDCWD, (long)*found, X_OK, AT_EACCESS, 0, 0);
 			if (error == -ENOSYS || error == -EPERM) // a seccomp filter
 				error = mode_allows(&st, groups);
 		}
-		if (error == 0 && search && list[i][0] != '/')
+		if (error == 0 && list && (*found)[0] != '/')
 			fail(step, -ENOENT, LOOKUP_DOT);
 		if (error == 0)
 			return i;
-		if (!search)
+		if (!list)
 			fail(step, error, detail);
 	}
 	fail(step, -ENOENT, LOOKUP_NONE);
@@ -334,7 +361,7 @@ CODE __attribute__((noreturn, used)) void native_main(void)
 	struct step *steps = (struct step *)(h + 1);
 	char *line = (char *)h + h->size, *home = line + LINE_ROOM;
 	uint32_t *groups = (uint32_t *)(home + LINE_ROOM);
-	char **paths = 0;
+	char *path = 0;
 	long found = 0;
 	for (uint64_t i = 0; i < h->steps; i++) {
 		struct step *s = steps + i;
@@ -376,10 +403,9 @@ CODE __attribute__((noreturn, used)) void native_main(void)
 		} else if (s->op == OP_CHECK_CWD) {
 			result = check_cwd();
 		} else if (s->op == OP_LOOKUP) {
-			paths = (char **)s->arg[0];
-			found = lookup(paths, s->arg[1], i, groups);
-		} else if ((s->op == OP_EXEC || s->op == OP_INIT) && paths) {
-			run(paths[found], s, i, found);
+			found = lookup((char *)s->arg[0], (char *)s->arg[1], &path, line, i, groups);
+		} else if ((s->op == OP_EXEC || s->op == OP_INIT) && path) {
+			run(path, s, i, found);
 		} else if (s->op == OP_SLEEP) {
 			sleep_forever(h);
 		} else {

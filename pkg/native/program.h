@@ -54,7 +54,8 @@ enum {
 	OP_STDIO,     // chown the standard streams to user arg[0]
 	OP_HOME,      // store at arg[2] the address of "HOME=" and the home directory of user arg[0] in the file arg[1]
 	OP_CHECK_CWD, // check that the working directory is below the root
-	OP_LOOKUP,    // find the first executable file in the list of paths arg[0], which come from PATH if arg[1] is 1
+	OP_LOOKUP,    // find the program of name arg[1]: in the first of the directories arg[0] that has it, each of which ends
+	              // with a zero byte, and the last with two; or as a path, if arg[0] is 0
 	OP_EXEC,      // run that file with the arguments arg[0] and the environment arg[1]
 	OP_SLEEP,     // close all descriptors, free the memory and sleep until killed
 	OP_INIT,      // run the file of descriptor arg[2], which is an init (init.h), for the file that OP_LOOKUP found:
@@ -66,7 +67,7 @@ struct message {
 	uint32_t kind;
 	uint32_t value;  // the pid or the errno
 	uint32_t step;   // index
-	uint32_t detail; // of OP_STDIO: the stream; of OP_LOOKUP: what failed; of OP_EXEC and OP_INIT: index of the path
+	uint32_t detail; // of OP_STDIO: the stream; of OP_LOOKUP: what failed; of OP_EXEC and OP_INIT: index of the directory
 };
 
 enum {

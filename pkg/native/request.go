@@ -127,27 +127,27 @@ func (r *Request) FindHome(uid int, env Word, i int) {
 // CheckCwd adds a check that the working directory is below the root. The error is ENOENT otherwise.
 func (r *Request) CheckCwd() *Step { return r.add(C.OP_CHECK_CWD) }
 
-// The detail of an error of Lookup. It has another value if the only path is not executable.
+// The detail of an error of Lookup and LookupIn. It has another value if the path of Lookup is not executable.
 const (
 	LookupStat = C.LOOKUP_STAT // there is no such file, or no permission to look
 	LookupNone = C.LOOKUP_NONE // there is none in PATH
 	LookupDot  = C.LOOKUP_DOT  // the one in PATH is relative to the working directory
 )
 
-// Lookup chooses the first of the paths that is an executable file. inPath says that the paths come from PATH.
-func (r *Request) Lookup(paths []string, inPath bool) *Step {
-	search := 0
-	if inPath {
-		search = 1
-	}
-	return r.add(C.OP_LOOKUP, r.Strings(paths, 0), search)
+// Lookup chooses a program by its path.
+func (r *Request) Lookup(path string) *Step { return r.add(C.OP_LOOKUP, 0, path) }
+
+// LookupIn chooses the first file of that name in a list of directories that is executable. The list has a zero byte
+// after each directory. Name and directories are clean paths (filepath.Clean). [Request.FindHome] must come before.
+func (r *Request) LookupIn(directories, name string) *Step {
+	return r.add(C.OP_LOOKUP, directories, name) // bytes adds the byte that ends the list
 }
 
-// Exec runs the file that Lookup chose; it is the last step. If execve(2) fails, it is too late to report the error:
-// the process prints it on its standard error, and ends with status 255. The detail is the index of the path.
+// Exec runs the file that was looked up; it is the last step. If execve(2) fails, it is too late to report the error:
+// the process prints it on its standard error, and ends with status 255. The detail is the index of the directory.
 func (r *Request) Exec(args, env Word) *Step { return r.add(C.OP_EXEC, args, env) }
 
-// ExecInit runs the program of [NewInit], whose file is descriptor fd, in place of the file that Lookup chose. It runs
+// ExecInit runs the program of [NewInit], whose file is descriptor fd, in place of the file that was looked up. It runs
 // that file as its child, reaps, forwards signals, and ends with the child's status. Signals should be blocked before. It
 // is the last step. Errors are reported as those of Exec.
 func (r *Request) ExecInit(fd int, args []string, env Word) *Step {

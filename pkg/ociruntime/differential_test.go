@@ -222,6 +222,9 @@ var variants = []variant{
 	}},
 	{"an empty home", func(p *specs.Process) { p.Env = append(p.Env, "HOME=") }},
 	{"a path", func(p *specs.Process) { p.Args[0] = "/bin/probe" }},
+	{"a PATH that is not clean", func(p *specs.Process) {
+		p.Env = []string{"PATH=/x/../etc/./:/:" + strings.Repeat("/x", 2100) + ":" + strings.Repeat("/y:", 100) + "//home//..//bin/"}
+	}},
 	{"a relative path", func(p *specs.Process) { p.Args[0], p.Cwd = "./probe", "/bin" }},
 	{"CPUs", func(p *specs.Process) { p.ExecCPUAffinity = &specs.CPUAffinity{Initial: "0-1", Final: "1"} }},
 	{"first CPUs", func(p *specs.Process) { p.ExecCPUAffinity = &specs.CPUAffinity{Initial: "0"} }},
@@ -235,6 +238,11 @@ var refusedVariants = []variant{
 	{"no such program", func(p *specs.Process) { p.Args = []string{"nope"} }},
 	{"no such path", func(p *specs.Process) { p.Args = []string{"/bin/nope"} }},
 	{"no PATH", func(p *specs.Process) { p.Env = nil }},
+	{"a long name", func(p *specs.Process) { p.Args = []string{strings.Repeat("n", 256)} }},
+	{"a name that is too long", func(p *specs.Process) { p.Args = []string{strings.Repeat("n", 5000)} }},
+	{"a path that is too long", func(p *specs.Process) { p.Args = []string{"/bin/" + strings.Repeat("./", 2048) + "probe"} }},
+	{"a script of PATH", func(p *specs.Process) { p.Args, p.Env = []string{"script"}, []string{"PATH=/x:/bin/"} }},
+	{"a script in the root", func(p *specs.Process) { p.Args, p.Env = []string{"script"}, []string{"PATH=/x://"} }},
 	{"PATH below the working directory", func(p *specs.Process) { p.Cwd, p.Env = "/bin", []string{"PATH=:/x"} }},
 	{"the empty program", func(p *specs.Process) { p.Args = []string{""} }},
 	{"the program ..", func(p *specs.Process) { p.Args = []string{".."} }},

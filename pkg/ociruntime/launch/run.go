@@ -14,8 +14,7 @@ import (
 
 // run adds the last steps, following standard_init_linux.go from exec.LookPath on.
 func (b *initBuilder) run(env native.Word) {
-	paths, inPath := b.paths()
-	b.Lookup(paths, inPath).Explain(b.notFound)
+	b.lookup(b.Request)
 	b.HandleSignals()
 	late := b.FilterLast()
 	if b.pidNamespace < 0 {
@@ -41,7 +40,7 @@ func (b *initBuilder) run(env native.Word) {
 		b.ExecInit(b.reaped, b.Args, env).OnError("run the init")
 		return
 	}
-	b.exec(b.Request, paths, env)
+	b.exec(b.Request, env)
 }
 
 // becomeLeader follows nsenter/nsexec.c, stage 2, and system.Setctty.

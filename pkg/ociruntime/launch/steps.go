@@ -5,7 +5,6 @@ package launch
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -300,8 +299,7 @@ func (c *Command) setCapabilities(r *native.Request) {
 // enterPIDNamespace follows nsenter/nsexec.c, stage 2, and what only the process can do in setns_init_linux.go, Init.
 func (c *Command) enterPIDNamespace(r *native.Request, env native.Word) {
 	c.setAttribute(r, profile)
-	paths, inPath := c.paths()
-	r.Lookup(paths, inPath).Explain(c.notFound)
+	c.lookup(r)
 	late := c.FilterLast()
 	if !late {
 		c.loadLateFilter(r)
@@ -320,15 +318,16 @@ func (c *Command) enterPIDNamespace(r *native.Request, env native.Word) {
 	if late {
 		c.loadLateFilter(r)
 	}
-	c.exec(r, paths, env)
+	c.exec(r, env)
 }
 
-func (c *Command) exec(r *native.Request, paths []string, env native.Word) {
-	r.Exec(r.Strings(c.Args, 0), env).Explain(func(errno unix.Errno, path uint32) error {
-		if int(path) >= len(paths) {
-			return errno
+func (c *Command) exec(r *native.Request, env native.Word) {
+	r.Exec(r.Strings(c.Args, 0), env).Explain(func(errno unix.Errno, index uint32) error {
+		directories, path, search := c.program()
+		if list := strings.Split(directories, "\x00"); search && int(index) < len(list) {
+			path = filepath.Join(list[index], path)
 		}
-		return &fs.PathError{Op: "exec", Path: paths[path], Err: errno}
+		return &fs.PathError{Op: "exec", Path: path, Err: errno}
 	})
 }
 
@@ -348,31 +347,48 @@ func (c *Command) loadFilter(r *native.Request) *native.Step {
 	return r.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uint64(c.Filter.Flags), program)
 }
 
-// paths returns where the program is looked up, in TaskDir and then as os/exec.LookPath does it, and whether the first
-// one that is executable is taken, as from PATH.
-func (c *Command) paths() (paths []string, inPath bool) {
-	name := c.Args[0]
+func (c *Command) lookup(r *native.Request) {
+	directories, name, search := c.program()
+	step := r.Lookup
+	if search {
+		step = func(name string) *native.Step { return r.LookupIn(directories, name) }
+	}
+	step(name).Explain(c.notFound)
+}
+
+// program returns the program's name and in which directories it is looked up, with a zero byte after each: in TaskDir
+// and then as os/exec.LookPath does it. Without a search the name is the path. PATH and name are never multiplied: the
+// process itself joins them.
+func (c *Command) program() (directories, name string, search bool) {
+	name = c.Args[0]
 	slash := strings.Contains(name, "/")
+	var list strings.Builder
+	add := func(directory string) {
+		list.WriteString(filepath.Clean(directory))
+		list.WriteByte(0)
+	}
 	if c.TaskDir != "" && !filepath.IsAbs(name) && filepath.IsLocal(name) && name != "." {
-		paths = []string{filepath.Join(c.TaskDir, "local", name), filepath.Join(c.TaskDir, name)}
+		add(filepath.Join(c.TaskDir, "local"))
+		add(c.TaskDir)
 		if slash { // an absolute path, since the program refuses a relative one from PATH as a mistake
-			return append(paths, filepath.Join("/", c.Cwd, name)), true
+			add("/" + c.Cwd)
+			return list.String(), filepath.Clean(name), true
 		}
 	}
 	if slash {
-		return []string{name}, false
+		return "", name, false
 	}
 	if name == "" || name == "." || name == ".." {
-		return nil, true
+		return "", name, true
 	}
 	for _, e := range c.Env {
-		if list, ok := strings.CutPrefix(e, "PATH="); ok {
-			for _, dir := range filepath.SplitList(list) {
-				paths = append(paths, filepath.Join(cmp.Or(dir, "."), name))
+		if path, ok := strings.CutPrefix(e, "PATH="); ok && path != "" {
+			for directory := range strings.SplitSeq(path, string(filepath.ListSeparator)) {
+				add(directory)
 			}
 		}
 	}
-	return paths, true
+	return list.String(), name, true
 }
 
 func (c *Command) notFound(errno unix.Errno, detail uint32) error {

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -180,11 +181,11 @@ func TestRequest_LetsNoDumpableProcessGoOn(t *testing.T) {
 	}
 }
 
-func TestPaths_BelowATaskDirectoryComeFirst(t *testing.T) {
+func TestProgram_BelowATaskDirectoryComesFirst(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		want   []string
-		inPath bool
+		search bool
 	}{
 		{"tool", []string{"/task/local/tool", "/task/tool", "/bin/tool", "/usr/bin/tool"}, true},
 		{"bin/tool", []string{"/task/local/bin/tool", "/task/bin/tool", "/work/bin/tool"}, true},
@@ -193,10 +194,21 @@ func TestPaths_BelowATaskDirectoryComeFirst(t *testing.T) {
 		{"../tool", []string{"../tool"}, false},
 		{".", nil, true},
 		{"..", nil, true},
+		{"a/..", []string{"/task/local", "/task", "/work"}, true},
 	} {
 		c := Command{Args: []string{tc.name}, Env: []string{"PATH=/bin:/usr/bin"}, Cwd: "/work", TaskDir: "/task"}
-		if got, inPath := c.paths(); !slices.Equal(got, tc.want) || inPath != tc.inPath {
-			t.Errorf("paths of %q = %q, %t, want %q, %t", tc.name, got, inPath, tc.want, tc.inPath)
+		directories, name, search := c.program()
+		got := []string{name}
+		if search {
+			got = nil
+			for directory := range strings.SplitSeq(strings.TrimSuffix(directories, "\x00"), "\x00") {
+				if directories != "" {
+					got = append(got, filepath.Join(directory, name))
+				}
+			}
+		}
+		if !slices.Equal(got, tc.want) || search != tc.search {
+			t.Errorf("paths of %q = %q, %t, want %q, %t", tc.name, got, search, tc.want, tc.search)
 		}
 	}
 }
