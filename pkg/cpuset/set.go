@@ -25,6 +25,11 @@ type Set struct {
 // and "N" depend on the machine and are refused. An empty list is the empty set. An error is
 // errdefs.ErrInvalidArgument.
 func Parse(list string) (Set, error) {
+	const most = 100 + 6*Limit // kernel/cgroup/cpuset.c, max_write_len
+	if len(list) > most {
+		return Set{}, fmt.Errorf("cpuset %s: has %d bytes: can have %d: %w", quote(list), len(list), most,
+			errdefs.ErrInvalidArgument)
+	}
 	var s Set
 	separates := func(r rune) bool { return r == ',' || r == ' ' || r == '\t' }
 	for region := range strings.FieldsFuncSeq(strings.TrimSpace(list), separates) {

@@ -64,8 +64,10 @@ func TestParse_Refuses(t *testing.T) {
 	if _, err := cpuset.Parse("1,5-2"); err == nil || err.Error() != want {
 		t.Errorf("Parse(1,5-2) = %v, want %s", err, want)
 	}
-	if _, err := cpuset.Parse(strings.Repeat("z", 1<<20)); err == nil || len(err.Error()) > 400 {
-		t.Errorf("Parse(1 MiB of text) does not fail with a short message")
+	for _, text := range []string{"z", "0-8191,"} { // the second takes 8192 steps each time
+		if _, err := cpuset.Parse(strings.Repeat(text, 1<<18)); err == nil || len(err.Error()) > 400 {
+			t.Errorf("Parse(%q 1<<18 times) does not fail with a short message: %v", text, err)
+		}
 	}
 }
 

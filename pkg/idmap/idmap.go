@@ -35,6 +35,10 @@ func hostRoot(list []specs.LinuxIDMapping) int {
 // Check refuses mappings that share an id on either side, as the kernel would, whose error names neither the file nor
 // the lines.
 func Check(field string, list []specs.LinuxIDMapping) error {
+	const most = 340 // UID_GID_MAP_MAX_EXTENTS
+	if len(list) > most {
+		return fmt.Errorf("%s: has %d mappings: can have %d: %w", field, len(list), most, errdefs.ErrInvalidArgument)
+	}
 	for i, m := range list {
 		if m.Size == 0 {
 			return fmt.Errorf("%s[%d].size 0: must be at least 1: %w", field, i, errdefs.ErrInvalidArgument)

@@ -30,7 +30,8 @@ type Request struct {
 
 	steps     []*Step
 	data      []byte
-	addresses []int // offsets in data of words that hold an offset in data
+	strings   map[string]Word // in data: each is there once, since one may come with each mount
+	addresses []int           // offsets in data of words that hold an offset in data
 }
 
 // Step is one step of a request.
@@ -220,7 +221,15 @@ func (r *Request) word(arg any) Word {
 	case uint64:
 		return Word{value: a}
 	case string:
-		return r.bytes([]byte(a))
+		w, there := r.strings[a]
+		if !there {
+			if r.strings == nil {
+				r.strings = map[string]Word{}
+			}
+			w = r.bytes([]byte(a))
+			r.strings[a] = w
+		}
+		return w
 	case []byte:
 		return r.bytes(a)
 	}

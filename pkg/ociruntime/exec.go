@@ -145,6 +145,9 @@ func (c *container) execByLibcontainer(
 // unsupported is the reason why the launcher cannot start a process. Nothing was started then.
 type unsupported struct{ error }
 
+// Error is short: the reason is kept as long as the container, and may have a text of the container's configuration.
+func (u unsupported) Error() string { return fmt.Sprintf("%.1000s", u.error.Error()) }
+
 // execByLauncher starts lp with the launcher, or returns an unsupported error.
 func (c *container) execByLauncher(
 	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,

@@ -4,7 +4,9 @@
 package launch
 
 import (
+	"fmt"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -100,4 +102,78 @@ func keys(set map[string]bool) (list []string) {
 		list = append(list, key)
 	}
 	return list
+}
+
+// The author of a container can make any of these large: none is multiplied with another.
+func TestRequest_IsAsLargeAsItsInputs(t *testing.T) {
+	const many, long = 2000, 1 << 18
+	text := strings.Repeat("x", long)
+	list := func(of func(i int) string) (all []string) {
+		for i := range many {
+			all = append(all, of(i))
+		}
+		return all
+	}
+	names := list(func(i int) string { return fmt.Sprintf("/dir/%d", i) })
+	mounts := func(kind string) (all []*configs.Mount) {
+		for _, name := range names {
+			m := &configs.Mount{Device: kind, Source: "/src", Destination: name, Data: "mode=755"}
+			if kind == "bind" {
+				m.Data, m.Flags = "", unix.MS_BIND|unix.MS_RDONLY
+			}
+			all = append(all, m)
+		}
+		return all
+	}
+	for name, change := range map[string]func(*Init){
+		"PATH and program": func(i *Init) {
+			i.Args, i.Env = []string{text}, []string{"PATH=" + strings.Join(names, ":")}
+		},
+		"PATH of nothing": func(i *Init) { i.Env = []string{"PATH=" + strings.Repeat(":", long)} },
+		"PATH and task directory": func(i *Init) {
+			i.TaskDir, i.Args, i.Env = "/"+text, []string{text}, []string{"PATH=" + strings.Join(names, ":")}
+		},
+		"arguments and environment": func(i *Init) {
+			i.Args, i.Env = append(names, text), list(func(n int) string { return fmt.Sprintf("A%d=%s", n, names[n]) })
+		},
+		"working directory": func(i *Init) { i.Cwd = strings.Repeat("/x", long/2) },
+		"mounts and label":  func(i *Init) { i.Config.Mounts, i.Config.MountLabel = mounts("tmpfs"), text },
+		"mounts and root":   func(i *Init) { i.Config.Mounts, i.Config.Rootfs = mounts("bind"), "/"+text },
+		"mounts for other users": func(i *Init) {
+			i.Config.Mounts = mounts("bind")
+			i.Config.Namespaces.Add(configs.NEWUSER, "")
+			i.Config.UIDMappings = []configs.IDMap{{Size: 1}}
+		},
+		"paths and label": func(i *Init) {
+			i.Config.MaskPaths, i.Config.ReadonlyPaths, i.Label = append(names, text), append(names, text), text
+		},
+		"sysctls": func(i *Init) {
+			i.Config.Sysctl = map[string]string{"a": text}
+			for _, name := range names {
+				i.Config.Sysctl[name] = name
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := &Init{Command: Command{Args: []string{"a"}, Cwd: "/", Env: []string{"PATH=/"}}, Config: &configs.Config{
+				Rootfs: "/rootfs", Namespaces: configs.Namespaces{{Type: configs.NEWNS}, {Type: configs.NEWPID}},
+			}}
+			change(i)
+			var final bool
+			for what, request := range map[string]func() []byte{
+				"init": func() []byte { return i.request(false, &final).Encode() },
+				"exec": func() []byte { return i.Command.request(false).Encode() },
+			} {
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				size := len(request())
+				runtime.ReadMemStats(&after)
+				// A mount takes some twenty steps, and a text some copies.
+				const mostSize, mostAllocated = many*3<<10 + 4*long, many*12<<10 + 12*long
+				if allocated := after.TotalAlloc - before.TotalAlloc; size > mostSize || allocated > mostAllocated {
+					t.Errorf("%s: %d bytes and %d allocated, want at most %d and %d", what, size, allocated, mostSize, mostAllocated)
+				}
+			}
+		})
+	}
 }

@@ -4,6 +4,7 @@
 package launch
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -102,7 +103,8 @@ func (i *Init) startOnce(
 type initBuilder struct {
 	*native.Request
 	*Init
-	used         []bool      // descriptors
+	next         int         // no descriptor from this one on is open
+	free         descriptors // of those below it, these are not
 	root         int         // of the container, with O_PATH
 	pidNamespace int         // the one to join; -1 for none
 	reaped       int         // the file of Reaped
@@ -117,17 +119,14 @@ type initBuilder struct {
 // The process that makes the file systems is not in a PID namespace of others: it is in a new one or, if the container
 // joins one, in that of the shim. Only its child, which has the rights of the program, is in the joined namespace.
 func (i *Init) request(moves bool, final *bool) *native.Request {
-	b := &initBuilder{Request: &native.Request{Meanwhile: i.Meanwhile}, Init: i}
-	for range i.freeFD() {
-		b.used = append(b.used, true)
-	}
+	b := &initBuilder{Request: &native.Request{Meanwhile: i.Meanwhile}, Init: i, next: i.freeFD()}
 	if i.Freezer != "" {
 		b.Thaw = filepath.Join(filepath.Dir(i.Freezer), "cgroup.procs")
 	}
 	if i.Reaped != nil {
 		b.reaped = b.fd()
 	}
-	given := len(b.used)
+	given := b.next
 	b.joinNamespaces()
 	for fd := native.Socket; fd < given; fd++ {
 		b.Call(unix.SYS_FCNTL, fd, unix.F_SETFD, unix.FD_CLOEXEC).OnError("fcntl")
@@ -172,18 +171,28 @@ func (i *Init) request(moves bool, final *bool) *native.Request {
 
 // fd returns the descriptor that the next call that opens one will return.
 func (b *initBuilder) fd() int {
-	for fd, used := range b.used {
-		if !used {
-			b.used[fd] = true
-			return fd
-		}
+	if len(b.free) > 0 {
+		return heap.Pop(&b.free).(int) //nolint:forcetypeassert // it has nothing else
 	}
-	b.used = append(b.used, true)
-	return len(b.used) - 1
+	b.next++
+	return b.next - 1
+}
+
+// descriptors is a heap.Interface: with thousands of mounts in a user namespace, as many are open.
+type descriptors []int
+
+func (d descriptors) Len() int           { return len(d) }
+func (d descriptors) Less(i, j int) bool { return d[i] < d[j] }
+func (d descriptors) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
+func (d *descriptors) Push(fd any)       { *d = append(*d, fd.(int)) } //nolint:forcetypeassert // as above
+func (d *descriptors) Pop() any {
+	fd := (*d)[len(*d)-1]
+	*d = (*d)[:len(*d)-1]
+	return fd
 }
 
 func (b *initBuilder) close(fd int) *native.Step {
-	b.used[fd] = false
+	heap.Push(&b.free, fd)
 	return b.Call(unix.SYS_CLOSE, fd)
 }
 
@@ -195,7 +204,7 @@ func (b *initBuilder) open(path string, flags int) (int, *native.Step) {
 
 // joinNamespaces joins the namespaces that have a path, except the PID and the user namespace, which it only opens.
 func (b *initBuilder) joinNamespaces() {
-	b.Call(unix.SYS_CLOSE_RANGE, len(b.used), uint32(math.MaxUint32), 0).OnError("close_range")
+	b.Call(unix.SYS_CLOSE_RANGE, b.next, uint32(math.MaxUint32), 0).OnError("close_range")
 	b.pidNamespace, b.userns = -1, -1
 	for _, ns := range b.Config.Namespaces {
 		if ns.Path == "" {
@@ -389,7 +398,7 @@ func (b *initBuilder) sysctls() {
 		})
 		b.Call(unix.SYS_OPENAT2, proc, "sys/"+strings.ReplaceAll(key, ".", "/"), how, len(how)).ExpectFD(fd).
 			OnError("open sysctl " + key + " file")
-		b.Call(unix.SYS_WRITE, fd, value, len(value)).OnError(fmt.Sprintf("failed to write sysctl %s = %q", key, value))
+		b.Call(unix.SYS_WRITE, fd, value, len(value)).OnError(fmt.Sprintf("failed to write sysctl %s = %.100q", key, value))
 		b.close(fd)
 	}
 	b.close(proc)

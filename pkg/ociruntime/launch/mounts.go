@@ -6,6 +6,7 @@ package launch
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -50,7 +51,7 @@ func UnsupportedMount(config *configs.Config, m *configs.Mount) (reason string) 
 	destination := path.Clean("/" + m.Destination)
 	switch {
 	case !slices.Contains(filesystems, m.Device) || (m.Device == "bind") != m.IsBind():
-		return fmt.Sprintf("mount of type %q", m.Device)
+		return fmt.Sprintf("mount of type %.100q", m.Device)
 	case m.Flags&^known != 0:
 		return fmt.Sprintf("mount flags %#x", m.Flags)
 	case m.IsIDMapped() && m.IDMapping.UserNSPath == "" && !hasContainersIDs(config, m.IDMapping):
@@ -58,7 +59,9 @@ func UnsupportedMount(config *configs.Config, m *configs.Mount) (reason string) 
 	case m.Extensions != 0:
 		return "mount with a copy of what it covers"
 	case strings.ContainsAny(m.Data, "\"\\") || strings.Contains(m.Data, "mpol="):
-		return fmt.Sprintf("mount data %q", m.Data)
+		return fmt.Sprintf("mount data %.100q", m.Data)
+	case len(m.Data) >= os.Getpagesize(): // each option takes steps; mount(2) reads no more
+		return fmt.Sprintf("mount data of %d bytes", len(m.Data))
 	case destination == "/proc" && m.Device != "proc", strings.HasPrefix(destination, "/proc/"):
 		return "mount in /proc"
 	case HasPathOfRootfs(config, destination):

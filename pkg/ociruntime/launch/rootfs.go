@@ -255,10 +255,10 @@ func (b *initBuilder) maskPaths() {
 	options := []option{{name: "ro"}, {name: "nr_blocks", value: "1"}, {name: "nr_inodes", value: "1"}}
 	options = append(options, contextOption(b.Config.MountLabel)...)
 	empty := b.newFilesystem("tmpfs", "tmpfs", options, unix.MOUNT_ATTR_RDONLY)
-	var masked []string
+	masked := map[string]bool{}
 	for _, name := range b.Config.MaskPaths {
-		if clean := path.Clean(name); !slices.Contains(masked, clean) {
-			masked = append(masked, clean)
+		if clean := path.Clean(name); !masked[clean] {
+			masked[clean] = true
 			b.maskPath(name, null, empty)
 		}
 	}

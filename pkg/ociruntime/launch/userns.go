@@ -4,6 +4,7 @@
 package launch
 
 import (
+	"container/heap"
 	"fmt"
 	"path"
 	"strings"
@@ -20,7 +21,8 @@ func (b *initBuilder) enterUserNamespace() {
 	first, second := b.fd(), b.fd() // of a pipe
 	user, mount := b.fd(), b.fd()
 	b.UserNamespace(b.userns, mapping(b.Config.UIDMappings), mapping(b.Config.GIDMappings)).OnError(what)
-	b.used[first], b.used[second] = false, false
+	heap.Push(&b.free, first)
+	heap.Push(&b.free, second)
 	b.Call(unix.SYS_SETNS, mount, unix.CLONE_NEWNS).OnError(what + ": setns")
 	b.close(mount)
 	b.prepareRoot()

@@ -78,10 +78,11 @@ func Create(err error, linux *specs.Linux) error {
 		(strings.Contains(text, "error mounting") || strings.Contains(text, "MOUNT_ATTR_IDMAP")) {
 		return fmt.Errorf("mounts need Linux 5.12: %w: %w", err, errdefs.ErrNotImplemented)
 	}
-	for name, value := range linux.Sysctl {
-		for _, words := range []string{"sysctl %q ", "open sysctl %s file: ", "write sysctl %s = "} {
-			if strings.Contains(text, fmt.Sprintf(words, name)) {
-				return fmt.Errorf("linux.sysctl[%q] %q: %w: %w", name, value, err, errdefs.ErrInvalidArgument)
+	for _, words := range [][2]string{{`sysctl "`, `" `}, {"open sysctl ", " file: "}, {"write sysctl ", " = "}} {
+		_, rest, _ := strings.Cut(text, words[0]) // once: there may be as many names as the text is long
+		for name, value := range linux.Sysctl {
+			if after, ok := strings.CutPrefix(rest, name); ok && strings.HasPrefix(after, words[1]) {
+				return fmt.Errorf("linux.sysctl[%q] %.100q: %w: %w", name, value, err, errdefs.ErrInvalidArgument)
 			}
 		}
 	}
@@ -130,9 +131,9 @@ func refusedFields(err error, fields []resources.Field, unified bool) string {
 		return "memory.limit"
 	}
 	// fs2/fs2.go and systemd/v2.go name a key of unified before the file.
+	_, rest, _ := strings.Cut(err.Error(), "unified resource ")
 	for _, f := range fields {
-		if key, ok := strings.CutPrefix(f.Name, "unified["); ok &&
-			strings.Contains(err.Error(), "unified resource "+strings.TrimSuffix(key, "]")) {
+		if key, ok := strings.CutPrefix(f.Name, "unified["); ok && strings.HasPrefix(rest, strings.TrimSuffix(key, "]")) {
 			return f.Name
 		}
 	}
