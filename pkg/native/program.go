@@ -200,8 +200,10 @@ func writeFile(dir int, name string, content []byte) error {
 		return os.NewSyscallError("openat", err)
 	}
 	file := os.NewFile(uintptr(fd), name)
-	_, err = file.Write(content)
-	return errors.Join(err, file.Chmod(0o555), file.Close()) // whatever the umask is
+	if _, err = file.Write(content); err == nil {
+		err = file.Chmod(0o555) // whatever the umask is
+	}
+	return errors.Join(err, file.Close())
 }
 
 // code returns the program, and the offsets at which it and an init begin to run. It is empty on other processors.

@@ -46,10 +46,6 @@ func Checks() []Check {
 			(*Examination).kernelFeatures,
 		},
 		{
-			"memfd", "vm.memfd_noexec", "sysctl -w vm.memfd_noexec=1, and the same line in /etc/sysctl.d/99-sandbox.conf",
-			(*Examination).memfd,
-		},
-		{
 			"namespaces", "whether user.max_*_namespaces leave room for more",
 			"sysctl -w user.max_NAME_namespaces=15000, and the same line in /etc/sysctl.d/99-sandbox.conf",
 			(*Examination).namespaces,

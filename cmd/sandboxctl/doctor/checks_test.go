@@ -49,7 +49,6 @@ func breakages() []breakage {
 		{"kernel-version", "one without a number", write("proc/sys/kernel/osrelease", "mine"), Warning, "no version", "uname"},
 		{"kernel-features", "a call is refused", func(x *tree) { x.missing["openat2"] = errors.New("not permitted") }, Failure, "openat2: not permitted", "seccomp"},
 		{"kernel-features", "before 5.12", func(x *tree) { x.missing[recursiveAttributes] = errors.New("no such call") }, Warning, "recursive read-only", "5.12"},
-		{"memfd", "no memory file may be executed", write("proc/sys/vm/memfd_noexec", "2"), Warning, "launcher", "vm.memfd_noexec=1"},
 		{"namespaces", "none are allowed", write("proc/sys/user/max_net_namespaces", "0"), Failure, "no container", "user.max_net_namespaces=15000"},
 		{"namespaces", "none of users", write("proc/sys/user/max_user_namespaces", "0"), Warning, "hostUsers", "user.max_user_namespaces=15000"},
 		{"namespaces", "nearly all are used", write("proc/sys/user/max_pid_namespaces", "1"), Warning, "of which 1 are used", "user.max_pid_namespaces=15000"},

@@ -102,20 +102,6 @@ func features() map[string]error {
 	return all
 }
 
-func (e *Examination) memfd(context.Context) []Finding {
-	value, err := e.Root.Sysctl("vm/memfd_noexec")
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return []Finding{ok("this kernel has no vm.memfd_noexec")}
-	case err != nil:
-		return []Finding{bad("%v", err)}
-	case value == "2":
-		return []Finding{warn("vm.memfd_noexec=2 forbids the launcher's memory file: processes start slower, and pods " +
-			"without a pause container that share a PID or user namespace are refused")}
-	}
-	return []Finding{ok("vm.memfd_noexec=%s", value)}
-}
-
 func (e *Examination) namespaces(context.Context) []Finding {
 	var findings []Finding
 	for _, name := range []string{"mnt", "pid", "ipc", "uts", "net", "cgroup", "user"} {

@@ -178,19 +178,6 @@ func (b *initBuilder) fd() int {
 	return b.next - 1
 }
 
-// descriptors is a heap.Interface: with thousands of mounts in a user namespace, as many are open.
-type descriptors []int
-
-func (d descriptors) Len() int           { return len(d) }
-func (d descriptors) Less(i, j int) bool { return d[i] < d[j] }
-func (d descriptors) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
-func (d *descriptors) Push(fd any)       { *d = append(*d, fd.(int)) } //nolint:forcetypeassert // as above
-func (d *descriptors) Pop() any {
-	fd := (*d)[len(*d)-1]
-	*d = (*d)[:len(*d)-1]
-	return fd
-}
-
 func (b *initBuilder) close(fd int) *native.Step {
 	heap.Push(&b.free, fd)
 	return b.Call(unix.SYS_CLOSE, fd)

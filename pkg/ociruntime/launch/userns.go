@@ -93,3 +93,16 @@ func (b *initBuilder) mapIDs(m *configs.Mount, fd, userns int) {
 	}
 	b.setAttr(fd, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns)}, m.IDMapping.Recursive)
 }
+
+// descriptors is a heap.Interface: with thousands of mounts in a user namespace, as many are open.
+type descriptors []int
+
+func (d descriptors) Len() int           { return len(d) }
+func (d descriptors) Less(i, j int) bool { return d[i] < d[j] }
+func (d descriptors) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
+func (d *descriptors) Push(fd any)       { *d = append(*d, fd.(int)) } //nolint:forcetypeassert // as above
+func (d *descriptors) Pop() any {
+	fd := (*d)[len(*d)-1]
+	*d = (*d)[:len(*d)-1]
+	return fd
+}
