@@ -128,6 +128,10 @@ func FuzzRequest(f *testing.F) {
 		if got := r.word(0); got != uint64(len(r.b)) || got%8 != 0 || r.b[got-1] != 0 {
 			t.Fatalf("a size of %d in %d bytes that end with %d", got, len(r.b), r.b[len(r.b)-1])
 		}
+		if most := 32<<10 + 32*(len(args)+len(env)+len(cwd)); len(r.b) > most {
+			t.Errorf("%d bytes for arguments of %d, an environment of %d and a directory of %d, want at most %d",
+				len(r.b), len(args), len(env), len(cwd), most)
+		}
 		addresses := r.addresses()
 		last := headerSize + (r.word(8)-1)*stepSize
 		if !addresses[last+16] || !addresses[last+24] {
