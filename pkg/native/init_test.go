@@ -33,6 +33,11 @@ func startInit(t *testing.T, program, script string, prepare ...func(*Request)) 
 		t.Fatal(err)
 	}
 	defer reaping.Close()
+	file, err := reaping.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +49,7 @@ func startInit(t *testing.T, program, script string, prepare ...func(*Request)) 
 	}
 	defer null.Close()
 	r := held(t)
-	run, err := p.Start(r, [3]*os.File{null, writer, writer}, reaping.File())
+	run, err := p.Start(r, [3]*os.File{null, writer, writer}, file)
 	_ = writer.Close() // the program has its own
 	if err != nil {
 		t.Fatal(err)

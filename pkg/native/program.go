@@ -5,8 +5,8 @@
 // nothing of the shim in its memory.
 //
 // The program (program.c) is seven kilobytes of C without a library. It lies in a section of this binary, and [New]
-// makes an ELF file of it, in memory, that nobody can change. [Program.Start] runs that. [Run.Execute] sends it a [Request], which says
-// what system calls to make in which order. It becomes the program of a container, or sleeps.
+// makes an ELF file of it, in memory, that nobody can change. [Program.Start] runs that. [Run.Execute] sends it a
+// [Request], which says what system calls to make in which order. It becomes the program of a container, or sleeps.
 //
 // A fork of the request makes a child of the shim (CLONE_PARENT). The process that forked ends, and Execute waits for
 // it. At [Request.Wait] a process stops until the shim knows all processes that were forked before. So a process of
@@ -108,8 +108,9 @@ func Unsupported(err error) error {
 // Close closes the file. Processes that run it continue.
 func (p *Program) Close() error { return errors.Join(p.file.Close(), p.mount.Close()) }
 
-// File returns the file of the program, for [Request.ExecInit].
-func (p *Program) File() *os.File { return p.file }
+// Open opens the file of the program, for [Request.ExecInit]. It is not the shim's descriptor, with which a container
+// that gets it by pidfd_getfd(2) could have a lease.
+func (p *Program) Open() (*os.File, error) { return os.Open(pathOf(p.file)) }
 
 // Start starts the program with these standard streams, and with more as its descriptors from [Socket] + 1 on. nil
 // means none. The program does nothing until Execute, which must be called.

@@ -176,7 +176,7 @@ func TestProgram_CannotBeChanged(t *testing.T) {
 				}
 			}
 			// A lease holds up who executes the file.
-			other, err := os.Open(path)
+			other, err := p.Open()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -86,7 +86,12 @@ func (i *Init) startOnce(
 		more = append(more, proc)
 	}
 	if i.Reaped != nil {
-		more = append(more, i.Reaped.File())
+		file, err := i.Reaped.Open()
+		if err != nil {
+			return nil, nil, err
+		}
+		defer file.Close() //nolint:errcheck // only read
+		more = append(more, file)
 	}
 	run, err := program.Start(reaper, stdio, more...)
 	if err != nil {
