@@ -51,7 +51,7 @@ type CgroupMount struct {
 // Start starts the process, as [Command.Start] does, and returns when the process waits to run its program, which
 // [native.Run.Resume] lets it do. The process ends when the run is closed.
 //
-// The error is ErrNotStarted if nothing was done that libcontainer cannot do again. Only what libcontainer makes again
+// The error is ErrNotStarted if nothing was done that libcontainer cannot do again, and it may help. Only what it makes again
 // may remain: directories and files to mount on, and device nodes if /dev is the image's.
 func (i *Init) Start(
 	ctx context.Context, program *native.Program, reaper *reaper.Reaper,
@@ -95,7 +95,7 @@ func (i *Init) startOnce(
 	}
 	run, err := program.Start(reaper, stdio, more...)
 	if err != nil {
-		return nil, nil, notStarted{err}
+		return nil, nil, err
 	}
 	p, err := run.Execute(ctx, request)
 	if err != nil && !final {
