@@ -7,10 +7,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/osthread"
 )
 
 // AwaitDeath returns when a process that nobody has waited for has exited, without reaping it, or when ctx ends. Unlike
@@ -46,5 +49,31 @@ func isChild(pid int) error {
 		if !errors.Is(err, unix.EINTR) {
 			return os.NewSyscallError("waitid", err)
 		}
+	}
+}
+
+// trace traces a process that is about to fork, until letChildGo. Its child is stopped at birth, when it has executed
+// nothing: whoever changes its memory meanwhile has it run only what it may run later, too.
+func (r *Run) trace(pid int) error {
+	begun, end := make(chan error), make(chan struct{})
+	go func() { // ends with letChildGo
+		_ = osthread.Run(func() error { // the end of the thread ends the tracing
+			begun <- unix.PtraceSeize(pid)
+			<-end
+			return nil
+		})
+	}()
+	resume := r.reaper.Suspend() // to waitid(2) a traced child that has stopped is like a dead one
+	r.untrace = func() { close(end); resume() }
+	if err := <-begun; err != nil {
+		return fmt.Errorf("trace the %s: %w", r.name, err)
+	}
+	return nil
+}
+
+func (r *Run) letChildGo() {
+	if r.untrace != nil {
+		r.untrace()
+		r.untrace = nil
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -293,5 +294,43 @@ func TestProgram_WithoutARequest(t *testing.T) {
 				t.Errorf("the program ended with %v, %v, want status 255", state, err)
 			}
 		})
+	}
+}
+
+// Whoever may trace the child before it is in its cgroups must not have it do anything outside of them.
+func TestForkOutside_ChildIsStoppedUntilItHasEntered(t *testing.T) {
+	p, err := New("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for _, refusal := range []error{nil, errors.New("no entry")} {
+		run, err := p.Start(held(t), [3]*os.File{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		forks, child := 0, 0
+		var request Request
+		request.ForkOutside(func(pid int) error { forks = pid; return nil }, func(pid int) error {
+			child = pid
+			for end := time.Now().Add(time.Minute); time.Now().Before(end); runtime.Gosched() {
+				if stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); bytes.Contains(stat, []byte(") t ")) {
+					return refusal
+				}
+			}
+			return errors.New("the child is in no tracing stop")
+		})
+		request.Sleep()
+		sleeping, err := run.Execute(t.Context(), &request)
+		if !errors.Is(err, refusal) || err == nil && sleeping.Pid != child || child == forks {
+			t.Errorf("Execute = %v, %v, want child %d of %d, %v", sleeping, err, child, forks, refusal)
+		}
+		if err != nil && isChild(child) == nil {
+			t.Errorf("the child %d that was refused entry can be waited for, want that Execute did", child)
+		}
+		if err == nil {
+			_, _ = sleeping.Kill(), sleeping.Release() // it sleeps for ever
+			_, _ = unix.Wait4(child, nil, 0, nil)
+		}
 	}
 }

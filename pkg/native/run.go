@@ -51,6 +51,7 @@ type Run struct {
 	resumed  *Step       // the Hold that Resume ended, until the process confirms that; else nil
 	failed   *Step       // that failed; else nil
 	failure  error       // the error of failed
+	untrace  func()      // ends the tracing of current and of its child; nil for none
 }
 
 // Execute sends the request and returns the process that runs its program, that sleeps, or that is held. The caller
@@ -60,6 +61,7 @@ func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error
 	if err := r.send(); err != nil {
 		return nil, errors.Join(err, r.socket.Close(), r.kill(r.current))
 	}
+	defer func() { r.letChildGo() }()
 	stop := context.AfterFunc(ctx, func() { _ = r.socket.SetDeadline(time.Unix(1, 0)) }) // fails only if closed
 	if request.Meanwhile != nil {
 		request.Meanwhile()
@@ -297,6 +299,11 @@ func (r *Run) letGo() error {
 	if r.waiting == nil || r.held() || !r.knows(r.waiting) {
 		return nil
 	}
+	if r.waiting.traced {
+		if err := r.trace(r.current.Pid); err != nil {
+			return err
+		}
+	}
 	if grant := r.waiting.grant; grant != nil {
 		if err := grant(r.current.Pid); err != nil {
 			return err
@@ -334,7 +341,11 @@ func (r *Run) followChild(ctx context.Context, pid int, fork *Step) error {
 	}
 	ended := r.ending
 	r.ending = nil
-	return r.collect(ended)
+	if err := r.collect(ended); err != nil || fork.grant == nil {
+		return err
+	}
+	defer r.letChildGo()
+	return fork.grant(pid)
 }
 
 // claim registers a child, so that only we wait for it.

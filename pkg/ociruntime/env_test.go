@@ -242,11 +242,14 @@ func (b *box) exec(ctx context.Context, p *specs.Process) result {
 		return result{err: err}
 	}
 	defer streams.Close()
-	h, err := b.Exec(ctx, p, nil, streams)
+	h, err := b.Exec(ctx, p, b.config.ExecLimits, streams)
 	if err != nil {
 		return result{err: err}
 	}
 	exit := h.Wait()
+	if own, ok := h.(process.CgroupHandle); ok {
+		own.Release()
+	}
 	if err := streams.Drain(ctx); err != nil {
 		return result{err: err}
 	}

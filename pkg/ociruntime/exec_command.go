@@ -129,8 +129,10 @@ func (c *container) joinCgroups(cmd *launch.Command, group *execgroup.Group) {
 	}
 	cmd.Unified = paths[""]
 	if cgroups.IsCgroup2UnifiedMode() {
+		cmd.Limited = cmd.Unified
 		return
 	}
+	cmd.Limited = paths["pids"]
 	for name, dir := range paths {
 		if name != "" && !slices.Contains(cmd.Tasks, dir) {
 			cmd.Tasks = append(cmd.Tasks, dir)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/process"
 )
 
@@ -151,18 +153,40 @@ func TestExec_Interrupted(t *testing.T) {
 	wantOnlyInit(t, b)
 }
 
+// A process that is moved into a cgroup is counted, but never refused.
 func TestExec_AtTheLimitOfProcesses(t *testing.T) {
-	wantNoLeaks(t)
-	c := newConfig(t, "sleep", "1000")
-	limit := int64(1)
-	c.Spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}}
-	b := create(t, c).start()
-	got := b.exec(t.Context(), command("true"))
-	if got.err == nil {
-		t.Fatalf("exec = %+v, want an error", got)
+	for name, change := range map[string]func(*process.Config){
+		"in the container's cgroup": func(*process.Config) {},
+		"in a cgroup of its own":    func(c *process.Config) { c.ExecCgroup = true },
+		"with limits":               func(c *process.Config) { c.ExecLimits = &limit.Limits{Pids: 5} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantNoLeaks(t)
+			c := newConfig(t, "sh", "-c", "sleep 1000 & sleep 1000 & wait")
+			c.Spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(3))}}
+			change(&c)
+			b := create(t, c).start()
+			exec := func() string {
+				got := b.exec(t.Context(), command("cat", "/proc/self/cgroup"))
+				if got.err != nil || got.status != 0 {
+					t.Fatalf("exec = %d, %q, %v, want success", got.status, got.out, got.err)
+				}
+				return regexp.MustCompile(`exec-\d+`).ReplaceAllString(got.out, "exec")
+			}
+			must(t, b.Update(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(20))}}))
+			want := exec()
+			must(t, b.Update(c.Spec.Linux.Resources))
+			eventually(t, "the limit", func() bool {
+				n, err := os.ReadFile(b.Cgroup().File("pids.current"))
+				return err == nil && string(n) == "3\n"
+			})
+			for range max(2, 20/slowness()) {
+				if got := exec(); got != want {
+					t.Errorf("cgroups of an exec at the limit:\n%s, want those below it:\n%s", got, want)
+				}
+			}
+		})
 	}
-	wantText(t, got.err, "resource temporarily unavailable")
-	wantOnlyInit(t, b)
 }
 
 // haproxy and others change their root, which is not that of the container.

@@ -53,9 +53,12 @@ func (e notStarted) Unwrap() error { return e.error }
 // Start starts c with program, and returns when c's own program has begun, or when ctx ends. The process is a child of
 // the caller, who owns it in the reaper. c is not changed.
 func (c *Command) Start(ctx context.Context, program *native.Program, reaper *reaper.Reaper) (*os.Process, error) {
-	p, err := c.start(ctx, program, reaper, c.request(false))
+	p, err := c.start(ctx, program, reaper, c.request(false, false))
 	if errors.Is(err, native.ErrKilledInCgroup) {
-		p, err = c.start(ctx, program, reaper, c.request(true))
+		p, err = c.start(ctx, program, reaper, c.request(true, false))
+	}
+	if errors.Is(err, unix.EAGAIN) && c.Limited != "" {
+		p, err = c.start(ctx, program, reaper, c.request(true, true))
 	}
 	return p, err
 }
@@ -113,6 +116,7 @@ type Command struct {
 	Namespaces int      // those to join (CLONE_NEW… of clone(2)); the mount namespace is among them
 	Unified    string   // the container's cgroup in the v2 hierarchy, "" for none
 	Tasks      []string // its cgroups in the v1 hierarchies
+	Limited    string   // the one of these with the limit of processes, "" for none
 	Freezer    string   // that of Tasks whose processes may be frozen, "" for none
 
 	OOMScoreAdj     *int

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/fs2"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/native"
@@ -27,8 +29,9 @@ const initFD = native.Socket + 1
 // into the PID namespace comes last, so that a process that can be traced there with CAP_SYS_PTRACE has no more rights
 // than the program. Steps before the namespaces are joined may open files of the host, and close them.
 //
-// With moves, the process moves into Unified, waiting for a grace period of RCU, instead of being forked into it.
-func (c *Command) request(moves bool) *native.Request {
+// With moves, the process moves into Unified, waiting for a grace period of RCU, instead of being forked into it. With
+// outside, it also leaves Limited for the last fork.
+func (c *Command) request(moves, outside bool) *native.Request {
 	r := &native.Request{}
 	if c.Freezer != "" {
 		r.Thaw = filepath.Join(filepath.Dir(c.Freezer), "cgroup.procs")
@@ -38,7 +41,7 @@ func (c *Command) request(moves bool) *native.Request {
 	env := r.Strings(c.Env, 1)
 	c.configure(r, env)
 	c.becomeUser(r)
-	c.enterPIDNamespace(r, env)
+	c.enterPIDNamespace(r, env, outside)
 	return r
 }
 
@@ -132,7 +135,23 @@ func (c *Command) write(r *native.Request, path, text string) {
 	r.Call(unix.SYS_CLOSE, fd)
 }
 
-// notJoined explains errno. At the process limit (Documentation/admin-guide/cgroup-v2.rst, PID) there is no way in.
+// leaveLimited moves a process from Limited to where the shim is.
+func (c *Command) leaveLimited(pid int) error {
+	own, err := cgroups.GetOwnCgroupPath("pids")
+	if cgroups.IsCgroup2UnifiedMode() {
+		var paths map[string]string
+		paths, err = cgroups.ParseCgroupFile("/proc/self/cgroup")
+		own = filepath.Join(fs2.UnifiedMountpoint, paths[""])
+	}
+	if err != nil {
+		return err
+	}
+	return cgroups.WriteCgroupProc(own, pid)
+}
+
+func (c *Command) enterLimited(pid int) error { return cgroups.WriteCgroupProc(c.Limited, pid) }
+
+// notJoined explains errno. EAGAIN: the limit of processes (Documentation/admin-guide/cgroup-v2.rst, PID) forbids the fork.
 func (c *Command) notJoined(errno unix.Errno, _ uint32) error {
 	if errno == unix.EAGAIN {
 		return fmt.Errorf("error adding process to cgroup %s: %w", c.Unified, errno)
@@ -294,14 +313,18 @@ func (c *Command) setCapabilities(r *native.Request) {
 }
 
 // enterPIDNamespace follows nsenter/nsexec.c, stage 2, and what only the process can do in setns_init_linux.go, Init.
-func (c *Command) enterPIDNamespace(r *native.Request, env native.Word) {
+func (c *Command) enterPIDNamespace(r *native.Request, env native.Word, outside bool) {
 	c.setAttribute(r, profile)
 	c.lookup(r)
 	late := c.FilterLast()
 	if !late {
 		c.loadLateFilter(r)
 	}
-	r.Fork(0).OnError("unable to spawn stage-2: clone")
+	fork := func() *native.Step { return r.Fork(0) }
+	if outside {
+		fork = func() *native.Step { return r.ForkOutside(c.leaveLimited, c.enterLimited) }
+	}
+	fork().OnError("unable to spawn stage-2: clone")
 	r.Call(unix.SYS_SETSID).OnError("setsid failed")
 	if c.Terminal != nil {
 		r.Call(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
