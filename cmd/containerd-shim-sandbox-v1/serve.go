@@ -51,7 +51,9 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 
 	publisher := service.NewPublisher(d.Namespace, d.TTRPCAddress)
 	events := event.NewQueue(publisher.Publish)
-	tasks := task.New(ociruntime.New(reaper), events, stdio.NewHost(d.Namespace, reaper))
+	host := stdio.NewHost(d.Namespace, reaper)
+	host.Umask = d.Umask
+	tasks := task.New(ociruntime.New(reaper), events, host)
 	defer tasks.Close()
 	tasks.KeepIndex(d.Bundle, d.SocketPath, deleteAnswer)
 	pods := sandbox.New(tasks, func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {

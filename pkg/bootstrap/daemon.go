@@ -41,7 +41,12 @@ type Daemon struct {
 	Thread       *osthread.Thread // holds the namespaces of a pod
 	Options      options.Options  // those of start, for the pod: CreateSandbox has none, and containers bring their own
 	Defaults     *options.Defaults
+	Umask        int // the one that it was started with
 }
+
+// umask is that of the shim, and of what it starts: directories that it makes for containers are for all of their users.
+// What is not for everybody has a mode that says so.
+const umask = 0o022
 
 // Program is the name of this program, which ps shows.
 const Program = "containerd-shim-sandbox-v1"
@@ -82,7 +87,7 @@ func ServeOn(a Args, socket string, serve ServeFunc) error {
 // (docs/decisions/0009).
 func runDaemon(d Daemon, l *net.UnixListener, serve ServeFunc) error {
 	return osthread.Main(func(t *osthread.Thread) error {
-		d.Thread = t
+		d.Thread, d.Umask = t, unix.Umask(umask)
 		return runServe(d, l, serve)
 	})
 }

@@ -82,6 +82,7 @@ type report struct {
 	Cgroup                                                   string
 	Godebug                                                  string
 	Gomaxprocs                                               string
+	Umask, StarterUmask                                      int
 }
 
 // playServe is serve of a daemon in a test.
@@ -140,6 +141,7 @@ func writeReport(d Daemon) error {
 		Namespace: d.Namespace, ID: d.ID, Bundle: d.Bundle, Address: d.Address, TTRPCAddress: d.TTRPCAddress,
 		SocketPath: d.SocketPath, Debug: d.Debug, Pid: os.Getpid(), Pgid: unix.Getpgrp(), Caller: caller(),
 		Godebug: os.Getenv("GODEBUG"), Gomaxprocs: os.Getenv("GOMAXPROCS"),
+		Umask: unix.Umask(0), StarterUmask: d.Umask,
 	}
 	var err error
 	if r.Cwd, err = os.Getwd(); err != nil {

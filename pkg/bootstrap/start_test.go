@@ -30,6 +30,8 @@ func TestStart_OneDaemonThatIsSetUp(t *testing.T) {
 	defer func() { _ = unix.Close(leak) }() // read by nobody
 	w.vars = []string{"GOMAXPROCS=2", "TTRPC_ADDRESS=/env.ttrpc"}
 
+	before := unix.Umask(0o077) // containerd's, on a hardened node
+	defer unix.Umask(before)
 	got := w.shim(b, w.params("c1"), "start")
 	daemons := w.daemons()
 	if got.code != 0 || got.stderr != "" || len(daemons) != 1 {
@@ -54,6 +56,7 @@ func TestStart_OneDaemonThatIsSetUp(t *testing.T) {
 		{"descriptors for children", strings.Join(d.Inheritable, " "), ""},
 		{"a descriptor of the parent's", slices.Contains(d.Open, "/dev/zero"), false},
 		{"process group", d.Pgid, d.Pid},
+		{"umask, and that of who started it", [2]int{d.Umask, d.StarterUmask}, [2]int{0o022, 0o077}},
 		{"who called start, which tells the generation of containerd", d.Caller, os.Getpid()},
 		{"GOMAXPROCS", d.Gomaxprocs, "1"},
 		{"GODEBUG", d.Godebug, os.Getenv("GODEBUG")},

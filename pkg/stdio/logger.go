@@ -97,7 +97,7 @@ func startLogger(ctx context.Context, l location, c Config, kept <-chan struct{}
 		ours[i].name = fmt.Sprintf("%s of logging binary %q", name, l.path)
 		g.inputs[i].pipeEnd, g.inputs[i].logger = ours[i], g
 	}
-	if err := g.start(); err != nil {
+	if err := g.start(c.Host); err != nil {
 		return nil, err
 	}
 	_ = g.cmd.ExtraFiles[2].Close() // if ours stayed open, the end of the pipe would not show
@@ -110,9 +110,9 @@ func startLogger(ctx context.Context, l location, c Config, kept <-chan struct{}
 
 // start starts the binary. The reaper is suspended until it knows that the child has a waiter. cmd.Start itself waits
 // for a child that finds no program to run.
-func (g *logger) start() error {
+func (g *logger) start(host *Host) error {
 	defer g.children.Suspend()()
-	if err := g.cmd.Start(); err != nil {
+	if err := host.withUmask(g.cmd.Start); err != nil {
 		return fmt.Errorf("start logging binary: %w", unusable(err))
 	}
 	g.children.Register(g.cmd.Process.Pid)

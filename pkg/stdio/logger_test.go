@@ -56,6 +56,30 @@ func (l *logged) drain() {
 	}
 }
 
+// Whoever starts the shim with a strict umask has logs that only root reads.
+func TestOpen_LogsHaveTheUmaskOfWhoStartedTheShim(t *testing.T) {
+	old := unix.Umask(usualUmask)
+	defer unix.Umask(old)
+	dir := filepath.Join(t.TempDir(), "made")
+	strict := func(c *Config) { c.Host.Umask = 0o077 }
+	l := newLogged(t, "binary", "copy", strict)
+	if err := l.run("true").Wait(); err != nil {
+		t.Fatal(err)
+	}
+	l.drain()
+	c := Config{Stdout: "file://" + dir + "/log", Host: NewHost("ns", newFakeChildren(t))}
+	strict(&c)
+	mustOpen(t, c)
+	for path, want := range map[string]os.FileMode{dir: 0o700, dir + "/log": 0o600, l.to + ".out": 0o600} {
+		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v, want mode %v", path, st, err, want)
+		}
+	}
+	if got := unix.Umask(usualUmask); got != usualUmask {
+		t.Errorf("the shim's umask has become %o", got)
+	}
+}
+
 func TestLogger_GetsBothOutputsAndHasEndedAfterDrain(t *testing.T) {
 	tests := []struct{ name, scheme, mode string }{
 		{"binary that writes a byte", "binary", "copy"},

@@ -98,7 +98,11 @@ func (s *Streams) openOutput(ctx context.Context, c Config, i int, uri string) e
 		}
 		s.outputs[i] = out
 	case l.scheme == "file":
-		s.outputs[i], err = openFileOutput(l.path)
+		err = c.Host.withUmask(func() error {
+			var err error
+			s.outputs[i], err = openFileOutput(l.path)
+			return err
+		})
 	default:
 		s.outputs[i], err = c.openFifoOutput(ctx, l.path)
 		if c.Terminal && i > 0 && errors.Is(err, os.ErrNotExist) {

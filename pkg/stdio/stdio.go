@@ -71,6 +71,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/osthread"
 )
 
 // Config names the streams as containerd's CreateTaskRequest and ExecProcessRequest do. An empty name stands for no
@@ -104,19 +105,36 @@ type Host struct {
 	Namespace      string   // containerd's
 	Children       Children // with which logging binaries are registered
 	StreamRegistry *StreamRegistry
+	Umask          int    // for logs: log files, and what logging binaries make
 	bounds         bounds // of logging binaries
 }
 
 // NewHost returns a Host with an empty StreamRegistry.
 func NewHost(namespace string, children Children) *Host {
 	return &Host{
-		Namespace: namespace, Children: children,
+		Namespace: namespace, Children: children, Umask: usualUmask,
 		StreamRegistry: &StreamRegistry{streams: map[string]*stream{}, arrived: make(chan struct{})},
 		// The runc shim (containerd-shim-runc-v2/process/io.go, binaryIO) waits for the ready sign without a bound. At
 		// Delete it sends SIGTERM immediately, which cuts off a binary that is still reading, and SIGKILL 12 s later,
 		// more than the 10 s that CRI gives a whole Delete. Here a binary has more time to read and less to exit.
 		bounds: bounds{ready: 10 * time.Second, leave: 2 * time.Second, term: 2 * time.Second},
 	}
+}
+
+const usualUmask = 0o022 // pkg/bootstrap gives it to the shim
+
+// withUmask calls f with the umask for logs, which may be a stricter one than the shim's. h may be nil.
+func (h *Host) withUmask(f func() error) error {
+	if h == nil || h.Umask == usualUmask {
+		return f()
+	}
+	return osthread.Run(func() error {
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return os.NewSyscallError("unshare", err)
+		}
+		unix.Umask(h.Umask)
+		return f()
+	})
 }
 
 // Children keeps the reaper of orphans away from a child that has a waiter. reaper.Reaper implements and documents it.
