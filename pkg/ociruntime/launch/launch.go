@@ -29,7 +29,10 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/fs2"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/native"
@@ -89,6 +92,22 @@ func (c *Command) start(
 	}
 	return run.Execute(ctx, request)
 }
+
+// leaveLimited moves a process from Limited to where the shim is.
+func (c *Command) leaveLimited(pid int) error {
+	own, err := cgroups.GetOwnCgroupPath("pids")
+	if cgroups.IsCgroup2UnifiedMode() {
+		var paths map[string]string
+		paths, err = cgroups.ParseCgroupFile("/proc/self/cgroup")
+		own = filepath.Join(fs2.UnifiedMountpoint, paths[""])
+	}
+	if err != nil {
+		return err
+	}
+	return cgroups.WriteCgroupProc(own, pid)
+}
+
+func (c *Command) enterLimited(pid int) error { return cgroups.WriteCgroupProc(c.Limited, pid) }
 
 // besideTerminal returns the streams to use until there is a terminal, which replaces those that are null.
 func (c *Command) besideTerminal(null *os.File) [3]*os.File {

@@ -13,8 +13,6 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/opencontainers/cgroups"
-	"github.com/opencontainers/cgroups/fs2"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/native"
@@ -134,22 +132,6 @@ func (c *Command) write(r *native.Request, path, text string) {
 	r.Call(unix.SYS_WRITE, fd, text, len(text)).OnError("write " + path)
 	r.Call(unix.SYS_CLOSE, fd)
 }
-
-// leaveLimited moves a process from Limited to where the shim is.
-func (c *Command) leaveLimited(pid int) error {
-	own, err := cgroups.GetOwnCgroupPath("pids")
-	if cgroups.IsCgroup2UnifiedMode() {
-		var paths map[string]string
-		paths, err = cgroups.ParseCgroupFile("/proc/self/cgroup")
-		own = filepath.Join(fs2.UnifiedMountpoint, paths[""])
-	}
-	if err != nil {
-		return err
-	}
-	return cgroups.WriteCgroupProc(own, pid)
-}
-
-func (c *Command) enterLimited(pid int) error { return cgroups.WriteCgroupProc(c.Limited, pid) }
 
 // notJoined explains errno. EAGAIN: the limit of processes (Documentation/admin-guide/cgroup-v2.rst, PID) forbids the fork.
 func (c *Command) notJoined(errno unix.Errno, _ uint32) error {
