@@ -148,6 +148,9 @@ func (r *Runtime) initByLauncher(
 		return nil, unsupported{errors.New("a seccomp filter that forbids what an init does")}
 	}
 	i := &initLauncher{Init: launch.Init{Command: *command, Config: config, Reaped: reaped}, made: made, group: group}
+	if c.Spec.Linux != nil {
+		i.Devices = config.Devices[len(config.Devices)-len(c.Spec.Linux.Devices):] // specconv, createDevices
+	}
 	if err := i.prepare(); err != nil {
 		return nil, err
 	}

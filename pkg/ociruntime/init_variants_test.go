@@ -216,10 +216,6 @@ func initVariants(tb testing.TB) []configVariant {
 		}},
 		{"user namespace, tmpfs", func(c *process.Config) { ownRootfs(tb, c); tmpfs("nosuid")(c) }},
 		{"user namespace, mapped volumes", func(c *process.Config) { ownRootfs(tb, c); bind("idmap")(c) }},
-		{"user namespace, devices", func(c *process.Config) {
-			ownRootfs(tb, c)
-			c.Spec.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/fuse", Type: "c", Major: 10, Minor: 229}}
-		}},
 		{"user namespace, a terminal", func(c *process.Config) { ownRootfs(tb, c); c.Spec.Process.Terminal = true }},
 		{"user namespace, a user", func(c *process.Config) { ownRootfs(tb, c); user(1000)(c.Spec.Process) }},
 		{"user namespace, masks", func(c *process.Config) {

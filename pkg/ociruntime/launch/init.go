@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
@@ -24,8 +25,9 @@ import (
 // program. Command.Init is nil, and Command.Namespaces is not used.
 type Init struct {
 	Command
-	Config       *configs.Config // its Rootfs is mounted
-	CgroupMounts []CgroupMount   // the hierarchies that a mount of type cgroup shows on cgroup v1
+	Config       *configs.Config   // its Rootfs is mounted
+	CgroupMounts []CgroupMount     // the hierarchies that a mount of type cgroup shows on cgroup v1
+	Devices      []*devices.Device // those of Config that a user namespace does not bind from the host
 
 	// Reaped, of native.NewInit, is a small init under which the program runs; nil for none. It must not be set with a
 	// Filter that BlocksInit, nor with a Label.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
@@ -76,19 +77,7 @@ func (b *initBuilder) makeDev() {
 			b.close(source)
 			continue
 		}
-		kind := map[rune]uint32{'b': unix.S_IFBLK, 'c': unix.S_IFCHR, 'u': unix.S_IFCHR, 'p': unix.S_IFIFO}[rune(d.Type)]
-		mode := uint32(d.FileMode)
-		device := unix.Mkdev(uint32(d.Major), uint32(d.Minor))
-		made := b.Call(unix.SYS_MKNODAT, parent, path.Base(name), kind|mode, device).Tolerate(unix.EEXIST).
-			OnError("mknodat " + name)
-		fd := b.fd()
-		b.Call(unix.SYS_OPENAT, parent, path.Base(name), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC).ExpectFD(fd).
-			IfDone(made).OnError("open " + name)
-		b.CheckInode(fd, kind, device, 0, 0).IfDone(made).OnError("check " + name)
-		b.Call(unix.SYS_FCHMODAT, unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), mode).IfDone(made).
-			OnError("chmod " + name)
-		b.Call(unix.SYS_FCHOWNAT, fd, "", d.Uid, d.Gid, unix.AT_EMPTY_PATH).IfDone(made).OnError("chown " + name)
-		b.close(fd).IfDone(made)
+		made := b.makeNode(parent, path.Base(name), d, unix.EEXIST)
 		// What is there may be a dangling link: libcontainer makes the device where it leads.
 		there := b.fd()
 		how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
@@ -108,6 +97,23 @@ func (b *initBuilder) makeDev() {
 	b.Call(unix.SYS_SYMLINKAT, "/proc/kcore", parent, "core").IfDone(core).Tolerate(unix.EEXIST).
 		OnError("symlink /dev/core")
 	b.close(parent)
+}
+
+// makeNode makes a device node, unless that meets an error that is tolerated.
+func (b *initBuilder) makeNode(dir int, name string, d *devices.Device, tolerated unix.Errno) (made *native.Step) {
+	kind := map[rune]uint32{'b': unix.S_IFBLK, 'c': unix.S_IFCHR, 'u': unix.S_IFCHR, 'p': unix.S_IFIFO}[rune(d.Type)]
+	mode := uint32(d.FileMode)
+	device := unix.Mkdev(uint32(d.Major), uint32(d.Minor))
+	made = b.Call(unix.SYS_MKNODAT, dir, name, kind|mode, device).Tolerate(tolerated).OnError("mknodat " + d.Path)
+	fd := b.fd()
+	b.Call(unix.SYS_OPENAT, dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC).ExpectFD(fd).IfDone(made).
+		OnError("open " + d.Path)
+	b.CheckInode(fd, kind, device, 0, 0).IfDone(made).OnError("check " + d.Path)
+	b.Call(unix.SYS_FCHMODAT, unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), mode).IfDone(made).
+		OnError("chmod " + d.Path)
+	b.Call(unix.SYS_FCHOWNAT, fd, "", d.Uid, d.Gid, unix.AT_EMPTY_PATH).IfDone(made).OnError("chown " + d.Path)
+	b.close(fd).IfDone(made)
+	return made
 }
 
 // enterRoot follows rootfs_linux.go, pivotRoot, and the rest of prepareRootfs. It returns the descriptor of the host's

@@ -7,6 +7,8 @@ import (
 	"container/heap"
 	"fmt"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/opencontainers/runc/libcontainer/configs"
@@ -62,10 +64,38 @@ func (b *initBuilder) openSources(userns int) {
 	for _, c := range b.CgroupMounts {
 		b.sources[c.Directory] = b.cloneTree(unix.AT_FDCWD, c.Directory, true)
 	}
-	for _, d := range b.Config.Devices {
-		if d.Path != "" && path.Clean("/"+d.Path) != "/dev/ptmx" {
-			b.sources[d] = b.cloneTree(unix.AT_FDCWD, d.Path, false)
+	b.openDevices()
+}
+
+// openDevices opens the devices that are bound. Those that the container asked for it makes, in a file system of the
+// host's user namespace: in one of the container's no device can be opened, and the host may have them under other
+// names, with other owners. It covers the container's root meanwhile: Linux before 6.15 copies no mount that is nowhere.
+func (b *initBuilder) openDevices() {
+	nodes := -1
+	if len(b.Devices) > 0 {
+		nodes = b.newFilesystem("tmpfs", "tmpfs", contextOption(b.Config.MountLabel),
+			unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+		b.moveMount(nodes, b.root)
+	}
+	for i, d := range b.Config.Devices {
+		if d.Path == "" || path.Clean("/"+d.Path) == "/dev/ptmx" {
+			continue
 		}
+		if !slices.Contains(b.Devices, d) {
+			b.sources[d] = b.cloneTree(unix.AT_FDCWD, d.Path, false)
+			continue
+		}
+		name := strconv.Itoa(i)
+		made := b.makeNode(nodes, name, d, unix.EPERM) // the shim itself is in a user namespace
+		const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
+		fd, what := b.fd(), "open_tree "+d.Path
+		b.Call(unix.SYS_OPEN_TREE, nodes, name, flags).ExpectFD(fd).IfDone(made).OnError(what)
+		b.Call(unix.SYS_OPEN_TREE, unix.AT_FDCWD, d.Path, flags).ExpectFD(fd).IfFailed(made).OnError(what)
+		b.sources[d] = fd
+	}
+	if nodes >= 0 {
+		b.Call(unix.SYS_UMOUNT2, b.Config.Rootfs, unix.MNT_DETACH).OnError("umount2")
+		b.close(nodes)
 	}
 }
 
