@@ -171,11 +171,14 @@ func (c *container) execByLauncher(
 		command.Ready = group.LimitProcesses
 	}
 	p, err := command.Start(ctx, launcher, c.runtime.reaper)
+	if errors.Is(err, launch.ErrNotStarted) && group == nil && c.joinInit(command) {
+		p, err = command.Start(ctx, launcher, c.runtime.reaper)
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w", err)
 	case errors.Is(err, launch.ErrNotStarted):
-		return nil, unsupported{err} // where the cgroup could not be joined, libcontainer joins that of init
+		return nil, unsupported{err}
 	case err != nil:
 		return nil, ocierrors.Start(err, lp.Args)
 	}

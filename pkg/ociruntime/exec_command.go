@@ -14,6 +14,7 @@ import (
 
 	"github.com/moby/sys/capability"
 	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/fs2"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/capabilities"
 	"github.com/opencontainers/runc/libcontainer/configs"
@@ -140,6 +141,21 @@ func (c *container) joinCgroups(cmd *launch.Command, group *execgroup.Group) {
 	}
 	slices.Sort(cmd.Tasks)
 	cmd.Freezer = freezer
+}
+
+// joinInit sets that the process joins the cgroup that init is in, if that is another one on v2: a container that makes
+// cgroups of its own may have left none for processes in its own (libcontainer's process_linux.go, addIntoCgroupV2).
+func (c *container) joinInit(cmd *launch.Command) bool {
+	if !cgroups.IsCgroup2UnifiedMode() {
+		return false
+	}
+	paths, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", c.init.pid))
+	dir := fs2.UnifiedMountpoint + paths[""]
+	if err != nil || dir == cmd.Unified {
+		return false
+	}
+	cmd.Unified, cmd.Limited = dir, dir
+	return true
 }
 
 // environment keeps the last setting of each name, and reports whether HOME is missing or empty (libcontainer env.go,

@@ -106,3 +106,24 @@ func TestDestroy_InAThreadedCgroup(t *testing.T) {
 	}
 	wantNothingLeft(t, config)
 }
+
+// As systemd does in a container: it leaves the cgroup of the container to controllers for those below.
+func TestExec_JoinsInitInACgroupThatTheContainerMade(t *testing.T) {
+	needUnified(t)
+	wantNoLeaks(t)
+	b := create(t, newConfig(t, "sleep", "1000")).start()
+	dir := b.Cgroup().Path("")
+	must(t, os.Mkdir(filepath.Join(dir, "inner"), 0o755))
+	must(t, cgroup.Write(filepath.Join(dir, "inner/cgroup.procs"), fmt.Sprint(b.Init().Pid())))
+	must(t, cgroup.Write(filepath.Join(dir, "cgroup.subtree_control"), "+pids"))
+	for _, limit := range []string{"max", "1"} {
+		must(t, cgroup.Write(filepath.Join(dir, "inner/pids.max"), limit))
+		got := b.exec(t.Context(), command("cat", "/proc/self/cgroup"))
+		if where := b.config.Spec.Linux.CgroupsPath + "/inner\n"; got.err != nil || !strings.HasSuffix(got.out, where) {
+			t.Errorf("exec with a limit of %s processes = %d, %q, %v, want it in %q", limit, got.status, got.out, got.err, where)
+		}
+	}
+	if l := b.Launch(); l.ExecsByLibcontainer > 0 {
+		t.Errorf("%d execs by libcontainer: %s", l.ExecsByLibcontainer, l.ExecReason)
+	}
+}
