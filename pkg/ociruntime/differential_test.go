@@ -377,4 +377,12 @@ func TestLauncher_RefusesWhatLibcontainerRefuses(t *testing.T) {
 	check("a group that is not mapped", mapped, func(p *specs.Process) { p.User.GID = 70000 })
 	check("a further group that is not mapped", mapped, func(p *specs.Process) { p.User.AdditionalGids = []uint32{70000} })
 	check("a directory that may not be entered", mapped, func(p *specs.Process) { p.Cwd = "/host" })
+	noGroups := func(c *process.Config) { inUserNamespace(c); filtered(t, deny("setgroups"))(c) }
+	check("groups that the filter forbids", in(func(c *process.Config) { // it is loaded later with no-new-privileges
+		noGroups(c)
+		c.Spec.Process.NoNewPrivileges = true
+	}), func(p *specs.Process) { p.User.AdditionalGids = []uint32{5} })
+	if got := wantSameInit(t, noGroups, false); !strings.Contains(got.Err, "setgroups: operation not permitted") {
+		t.Errorf("libcontainer: %+v, want that the filter forbids the groups", got)
+	}
 }

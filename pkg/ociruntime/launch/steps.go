@@ -206,6 +206,10 @@ func (c *Command) configure(r *native.Request, env native.Word) {
 // becomeUser follows the rest of setns_init_linux.go, Init, with init_linux.go, finalizeNamespace.
 func (c *Command) becomeUser(r *native.Request) {
 	c.setAttribute(r, execLabel)
+	var mayHaveGroups *native.Step
+	if c.MayDenyGroups { // before the filter, whose EPERM is an error
+		mayHaveGroups = c.setGroups(r).Tolerate(unix.EPERM)
+	}
 	if c.Filter != nil && !c.NoNewPrivileges { // it needs a privilege that is about to be dropped
 		c.loadFilter(r).OnError("error loading seccomp filter into kernel: error loading seccomp filter")
 	}
@@ -218,7 +222,7 @@ func (c *Command) becomeUser(r *native.Request) {
 		c.dropBounding(r)
 	}
 	r.Call(unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1).OnError("unable to set keep caps")
-	c.setIDs(r)
+	c.setIDs(r, mayHaveGroups)
 	setUndumpable(r).IgnoreErrors()
 	if chdir != nil {
 		r.Call(unix.SYS_CHDIR, c.Cwd).OnError(chdirFailed).IfFailed(chdir)
@@ -236,19 +240,22 @@ func (c *Command) becomeUser(r *native.Request) {
 	}
 }
 
-// setIDs follows init_linux.go, setupUser.
-func (c *Command) setIDs(r *native.Request) {
+func (c *Command) setGroups(r *native.Request) *native.Step {
+	var groups []byte
+	for _, gid := range c.Groups {
+		groups = binary.LittleEndian.AppendUint32(groups, uint32(gid))
+	}
+	return r.Call(unix.SYS_SETGROUPS, len(c.Groups), groups).OnError("unable to setup user: setgroups")
+}
+
+// setIDs follows init_linux.go, setupUser. mayHaveGroups is done if the user namespace allows groups; nil: any does.
+func (c *Command) setIDs(r *native.Request, mayHaveGroups *native.Step) {
 	r.ChownStdio(c.UID).Explain(func(errno unix.Errno, stream uint32) error {
 		names := []string{"/dev/stdin", "/dev/stdout", "/dev/stderr"}
 		return fmt.Errorf("unable to setup user: chown %s: %w", names[stream%3], errno)
 	})
-	groups := make([]byte, 0, 4*len(c.Groups))
-	for _, gid := range c.Groups {
-		groups = binary.LittleEndian.AppendUint32(groups, uint32(gid))
-	}
-	step := r.Call(unix.SYS_SETGROUPS, len(c.Groups), groups).OnError("unable to setup user: setgroups")
-	if c.MayDenyGroups {
-		step.Tolerate(unix.EPERM)
+	if step := c.setGroups(r); mayHaveGroups != nil {
+		step.IfDone(mayHaveGroups)
 	}
 	r.Call(unix.SYS_SETGID, c.GID).Explain(notMapped("gid", c.GID))
 	r.Call(unix.SYS_SETUID, c.UID).Explain(notMapped("uid", c.UID))
@@ -260,37 +267,6 @@ func notMapped(kind string, id int) func(unix.Errno, uint32) error {
 			return fmt.Errorf("unable to setup user: cannot set%s to unmapped %s %d in user namespace", kind, kind, id)
 		}
 		return fmt.Errorf("unable to setup user: %w", errno)
-	}
-}
-
-// dropBounding follows capabilities/capabilities.go, ApplyBoundingSet.
-func (c *Command) dropBounding(r *native.Request) {
-	for i := 0; i <= c.Capabilities.Last; i++ {
-		if c.Capabilities.Bounding>>i&1 == 0 {
-			// EINVAL: the kernel does not know the capability.
-			r.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, i).Tolerate(unix.EINVAL).OnError("unable to apply bounding set")
-		}
-	}
-}
-
-// setCapabilities follows capabilities/capabilities.go, ApplyCaps, except for the bounding set.
-func (c *Command) setCapabilities(r *native.Request) {
-	header := packed(unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3})
-	var sets []byte
-	for _, shift := range []int{0, 32} {
-		sets = append(sets, packed(unix.CapUserData{
-			Effective:   uint32(c.Capabilities.Effective >> shift),
-			Permitted:   uint32(c.Capabilities.Permitted >> shift),
-			Inheritable: uint32(c.Capabilities.Inheritable >> shift),
-		})...)
-	}
-	r.Call(unix.SYS_CAPSET, header, sets).OnError("unable to apply caps: can't apply capabilities")
-	r.Call(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL).Tolerate(unix.EINVAL).
-		OnError("unable to apply caps")
-	for i := 0; i <= c.Capabilities.Last; i++ {
-		if c.Capabilities.Ambient>>i&1 == 1 {
-			r.Call(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, i).IgnoreErrors()
-		}
 	}
 }
 
