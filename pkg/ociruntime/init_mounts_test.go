@@ -173,3 +173,29 @@ func TestInit_WithADestinationInProcOrOnTheHost(t *testing.T) {
 		})
 	}
 }
+
+// libcontainer tries again what the launcher could not do, in the root that the launcher has used.
+func TestInit_RefusesAsIfTriedOnce(t *testing.T) {
+	withoutDev := func(c *process.Config) {
+		asContainerd(t, c)
+		c.Spec.Mounts = slices.DeleteFunc(c.Spec.Mounts, func(m specs.Mount) bool { return strings.HasPrefix(m.Destination, "/dev") })
+		must(t, os.MkdirAll(filepath.Join(c.Rootfs, "dev"), 0o755))
+	}
+	for name, change := range map[string]func(*process.Config){
+		"an invalid /dev/null": func(c *process.Config) {
+			withoutDev(c)
+			must(t, os.WriteFile(filepath.Join(c.Rootfs, "dev/null"), nil, 0o600))
+		},
+		"no program, in the /dev of the image": func(c *process.Config) {
+			withoutDev(c)
+			c.Spec.Process.Args = []string{"nope"}
+		},
+		"a wrong option": mount(specs.Mount{Destination: "/x/y", Type: "tmpfs", Source: "tmpfs", Options: []string{"foo=bar"}}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := wantSameInit(t, change, false); got.Err == "" {
+				t.Error("libcontainer refuses nothing")
+			}
+		})
+	}
+}

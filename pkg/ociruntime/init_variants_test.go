@@ -166,6 +166,10 @@ func initVariants(tb testing.TB) []configVariant {
 		{"masks", func(c *process.Config) {
 			c.Spec.Linux.MaskedPaths = []string{"/proc/kcore", "/etc", "/etc/passwd", "/home/private", "/home/private/", "/data", "/nope", "/var/run"}
 		}},
+		{"masks below a shared root", func(c *process.Config) {
+			c.Spec.Linux.RootfsPropagation = "shared"
+			c.Spec.Linux.MaskedPaths = []string{"/nope", "/proc/fs", "/etc", "/data", "/home/private"}
+		}},
 		{"read-only paths", func(c *process.Config) {
 			c.Spec.Linux.ReadonlyPaths = []string{"/proc/sys", "/etc", "/etc/passwd", "/tmp", "/nope", "/nope/nope"}
 		}},

@@ -158,7 +158,8 @@ func (i *Init) request(moves bool, final *bool) *native.Request {
 	}
 	b.checkPaths() // while libcontainer can still start the process
 	b.Wait(func(pid int) error {
-		*final = i.MountedOnce
+		// With the links that makeDev makes in a /dev of the image libcontainer v1.5.2 fails (setupDevSymlinks).
+		*final = i.MountedOnce || !b.mountsOn("/dev")
 		return i.Mounted(pid)
 	})
 	procSelf := b.enterRoot()

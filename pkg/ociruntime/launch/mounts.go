@@ -129,7 +129,7 @@ func (b *initBuilder) mount(m *configs.Mount) {
 		if m.Flags&^(unix.MS_BIND|unix.MS_REC) != 0 || m.ClearedFlags != 0 {
 			b.setAttributes(fd, m.Flags, m.ClearedFlags, "flags of "+m.Destination)
 		}
-		target, _ = b.target(m.Destination, fd, false)
+		target = b.target(m.Destination, fd, false)
 	} else {
 		fd, target = b.mountFilesystem(m)
 	}
@@ -159,8 +159,6 @@ func (b *initBuilder) mountFilesystem(m *configs.Mount) (fd, target int) {
 	if kind == "cgroup" {
 		kind = "cgroup2"
 	}
-	strict := kind == "proc" || kind == "sysfs"
-	target, existed := b.target(m.Destination, -1, strict)
 	var options []option
 	if kind == "proc" {
 		options = b.procOptions()
@@ -171,8 +169,10 @@ func (b *initBuilder) mountFilesystem(m *configs.Mount) (fd, target int) {
 		}
 	}
 	if kind == "tmpfs" {
-		step, mode := b.Mode(target)
+		covered, existed := b.openTarget(m.Destination, &unix.OpenHow{Resolve: unix.RESOLVE_IN_ROOT})
+		step, mode := b.Mode(covered)
 		step.IfDone(existed).OnError("mode of " + m.Destination)
+		b.close(covered).IfDone(existed)
 		options = append(options, option{name: "mode", value: mode, onlyIf: existed})
 	}
 	if m.Data != "" {
@@ -182,7 +182,8 @@ func (b *initBuilder) mountFilesystem(m *configs.Mount) (fd, target int) {
 	if kind == "tmpfs" || kind == "devpts" {
 		options = append(options, contextOption(label)...)
 	}
-	fd = b.newFilesystem(kind, m.Source, options, attributes(flags))
+	fd = b.newFilesystem(kind, m.Source, options, attributes(flags)) // before the target is made, if options are wrong
+	target = b.target(m.Destination, -1, kind == "proc" || kind == "sysfs")
 	if kind == "mqueue" && label != "" {
 		// A descriptor with O_PATH is not allowed; EOPNOTSUPP: there is no SELinux.
 		path := fmt.Sprintf("/proc/self/fd/%d", fd)
@@ -262,18 +263,16 @@ func (b *initBuilder) newFilesystem(kind, source string, options []option, attri
 }
 
 // target opens what is to be mounted on, and makes it if it is not there: a directory, or a file if descriptor like is
-// one. The step existed succeeds if the target was there. A strict target is a directory with no link in its path. As
-// in libcontainer, `..` takes away the name before it, also that of a link (rootfs_linux.go, createOpenMountpoint).
-func (b *initBuilder) target(destination string, like int, strict bool) (fd int, existed *native.Step) {
+// one. A strict target is a directory with no link in its path. As in libcontainer, `..` takes away the name before it,
+// also that of a link (rootfs_linux.go, createOpenMountpoint).
+func (b *initBuilder) target(destination string, like int, strict bool) int {
 	destination = path.Clean("/" + destination)
-	fd = b.fd()
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
+	how := unix.OpenHow{Resolve: unix.RESOLVE_IN_ROOT}
 	if strict {
 		how.Flags |= unix.O_DIRECTORY
 		how.Resolve |= unix.RESOLVE_NO_SYMLINKS
 	}
-	existed = b.Call(unix.SYS_OPENAT2, b.root, destination, packed(how), unix.SizeofOpenHow).ExpectFD(fd).
-		Tolerate(unix.ENOENT).OnError("open " + destination)
+	fd, existed := b.openTarget(destination, &how)
 	b.Make(b.root, destination, like).ExpectFD(fd).IfFailed(existed).OnError("make " + destination)
 	if strict { // Make follows links, which somebody may have put there meanwhile
 		b.Call(unix.SYS_CLOSE, fd).IfFailed(existed).OnError("close")
@@ -283,7 +282,16 @@ func (b *initBuilder) target(destination string, like int, strict bool) (fd int,
 		const proc = "proc" // checkProcMount
 		b.CheckBelow(fd, b.Config.Rootfs, proc).OnError("check " + destination)
 	}
-	return fd, existed
+	return fd
+}
+
+// openTarget opens what is to be mounted on, if it is there.
+func (b *initBuilder) openTarget(destination string, how *unix.OpenHow) (fd int, existed *native.Step) {
+	how.Flags |= unix.O_PATH | unix.O_CLOEXEC
+	destination = path.Clean("/" + destination)
+	fd = b.fd()
+	return fd, b.Call(unix.SYS_OPENAT2, b.root, destination, packed(how), unix.SizeofOpenHow).ExpectFD(fd).
+		Tolerate(unix.ENOENT).OnError("open " + destination)
 }
 
 // cloneTree opens a copy of the mount at a path, which is not mounted yet.
@@ -350,7 +358,7 @@ func (b *initBuilder) mountCgroups(m *configs.Mount) {
 			})
 			continue
 		}
-		target, _ := b.target(destination, -1, false)
+		target := b.target(destination, -1, false)
 		source := "cgroup"
 		var options []option
 		for _, name := range c.Controllers {
@@ -371,7 +379,7 @@ func (b *initBuilder) mountCgroups(m *configs.Mount) {
 	for _, c := range b.CgroupMounts {
 		if strings.Contains(c.Name, ",") {
 			for name := range strings.SplitSeq(c.Name, ",") {
-				dir, _ := b.target(m.Destination, -1, false)
+				dir := b.target(m.Destination, -1, false)
 				b.Call(unix.SYS_SYMLINKAT, c.Name, dir, name).Tolerate(unix.EEXIST).OnError("symlink " + name)
 				b.close(dir)
 			}

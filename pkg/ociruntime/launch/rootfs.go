@@ -4,6 +4,7 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
@@ -47,6 +48,10 @@ func (b *initBuilder) needsDev() bool {
 	return !slices.ContainsFunc(b.Config.Mounts, func(m *configs.Mount) bool {
 		return m.Device == "bind" && path.Clean("/"+m.Destination) == "/dev"
 	})
+}
+
+func (b *initBuilder) mountsOn(name string) bool {
+	return slices.ContainsFunc(b.Config.Mounts, func(m *configs.Mount) bool { return path.Clean("/"+m.Destination) == name })
 }
 
 // makeDev follows rootfs_linux.go, doSetupDev.
@@ -136,7 +141,7 @@ func (b *initBuilder) enterRoot() (procSelf int) {
 		b.classicMount("", "/", p).OnError("unable to apply root propagation flags")
 	}
 	if b.needsDev() {
-		null, _ := b.openNull(unix.O_RDWR)
+		null := b.openNull(unix.O_RDWR, "error reopening /dev/null inside container: can't reopen /dev/null")
 		b.ReplaceNull(null).OnError("error reopening /dev/null inside container")
 		b.close(null)
 	}
@@ -163,10 +168,12 @@ func noMagicLinks(flags int) unix.OpenHow {
 }
 
 // openNull follows verifyDevNull. The file is the container's, and may be anything.
-func (b *initBuilder) openNull(flags int) (fd int, step *native.Step) {
-	handle, step := b.openInside("/dev/null", flags)
-	b.CheckInode(handle, unix.S_IFCHR, unix.Mkdev(1, 3), 0, 0).OnError("container's /dev/null is invalid")
-	return handle, step
+func (b *initBuilder) openNull(flags int, what string) (fd int) {
+	fd, _ = b.openInside("/dev/null", flags)
+	b.CheckInode(fd, unix.S_IFCHR, unix.Mkdev(1, 3), 0, 0).Explain(func(unix.Errno, uint32) error {
+		return errors.New(what + ": container's /dev/null is invalid")
+	})
+	return fd
 }
 
 // openConsole follows init_linux.go, setupConsole. Once the shim has the terminal, there is no other way.
@@ -257,33 +264,38 @@ func (b *initBuilder) maskPaths() {
 	if len(b.Config.MaskPaths) == 0 {
 		return
 	}
-	null, _ := b.openNull(unix.O_PATH)
+	null := b.openNull(unix.O_PATH, "can't mask paths")
 	options := []option{{name: "ro"}, {name: "nr_blocks", value: "1"}, {name: "nr_inodes", value: "1"}}
 	options = append(options, contextOption(b.Config.MountLabel)...)
 	empty := b.newFilesystem("tmpfs", "tmpfs", options, unix.MOUNT_ATTR_RDONLY)
+	// The first mount is this file system, and the others are copies of that mount, which may be shared by then. Before,
+	// placed is the socket, of which there is no copy.
+	placed := b.fd()
+	b.Call(unix.SYS_FCNTL, native.Socket, unix.F_DUPFD_CLOEXEC, placed).ExpectFD(placed).OnError("fcntl")
 	masked := map[string]bool{}
 	for _, name := range b.Config.MaskPaths {
 		if clean := path.Clean(name); !masked[clean] {
 			masked[clean] = true
-			b.maskPath(name, null, empty)
+			b.maskPath(name, null, empty, placed)
 		}
 	}
 	b.close(null)
 	b.close(empty)
+	b.close(placed)
 }
 
-func (b *initBuilder) maskPath(name string, null, empty int) {
+func (b *initBuilder) maskPath(name string, null, empty, placed int) {
 	what := fmt.Sprintf("can't mask path %q", name)
 	target, directory := b.openInside(name, unix.O_PATH|unix.O_DIRECTORY)
 	directory.Tolerate(unix.ENOENT, unix.ENOTDIR).OnError(what)
 	fd := b.fd()
 	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH
-	// EINVAL: empty is not mounted before the first use, and older kernels cannot copy such a mount.
-	another := b.Call(unix.SYS_OPEN_TREE, empty, "", flags).ExpectFD(fd).IfDone(directory).Tolerate(unix.EINVAL).
+	another := b.Call(unix.SYS_OPEN_TREE, placed, "", flags).ExpectFD(fd).IfDone(directory).Tolerate(unix.EINVAL).
 		OnError(what)
 	b.moveMount(fd, target).IfDone(another).OnError(what)
 	b.Call(unix.SYS_CLOSE, fd).IfDone(another)
 	b.moveMount(empty, target).IfFailed(another).OnError(what)
+	b.Call(unix.SYS_DUP3, empty, placed, unix.O_CLOEXEC).IfFailed(another).OnError(what)
 	b.Call(unix.SYS_CLOSE, target).IfDone(directory)
 
 	file := b.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, name, packed(noMagicLinks(unix.O_PATH)), unix.SizeofOpenHow).
