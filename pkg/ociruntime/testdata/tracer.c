@@ -32,9 +32,21 @@ static int read_rights(int pid, struct rights *r)
 	return found == 6;
 }
 
+static void read_cgroups(int pid, char text[4096])
+{
+	char path[64];
+	snprintf(path, sizeof path, "/proc/%d/cgroup", pid);
+	FILE *f = fopen(path, "r");
+	text[f ? fread(text, 1, 4095, f) : 0] = 0;
+	if (f)
+		fclose(f);
+}
+
 int main(void)
 {
 	struct rights own, its;
+	char own_cgroups[4096], its_cgroups[4096];
+	read_cgroups(getpid(), own_cgroups);
 	setvbuf(stdout, 0, _IOLBF, 0);
 	if (!read_rights(getpid(), &own))
 		return 1;
@@ -48,6 +60,7 @@ int main(void)
 			if (ptrace(PTRACE_INTERRUPT, pid, 0, 0) < 0 || waitpid(pid, &status, __WALL) < 0 || !WIFSTOPPED(status))
 				continue;
 			int whole = read_rights(pid, &its);
+			read_cgroups(pid, its_cgroups);
 			ptrace(PTRACE_DETACH, pid, 0, 0);
 			if (!whole)
 				continue;
@@ -55,6 +68,8 @@ int main(void)
 						  ~(own.permitted | own.effective | own.bounding);
 			if (more || its.no_new_privs < own.no_new_privs || its.seccomp < own.seccomp || its.filters < own.filters)
 				printf("excess: capabilities %llx no_new_privs %d seccomp %d filters %d\n", more, its.no_new_privs, its.seccomp, its.filters);
+			else if (strcmp(its_cgroups, own_cgroups))
+				printf("excess: other cgroups\n");
 			else
 				printf("traced\n");
 			break;
