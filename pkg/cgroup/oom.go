@@ -67,16 +67,15 @@ type oomSource interface {
 // A cgroup without memory controller gives a watch that does nothing. If the kernel cannot tell of kills, the log says
 // why, and only Check and Stop report. A cgroup that is gone gives errdefs.ErrNotFound. The caller must call Stop.
 func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
-	w := &OOMWatch{cgroup: c.String(), notify: notify}
 	dir := c.Path("memory")
-	if c.unified {
-		w.limits = &oomLimits{dir: dir}
-		w.limits.met = w.limits.read()
-	}
 	open := openOOMControl
+	var limits *oomLimits
 	if c.unified {
 		open = openMemoryEvents
+		limits = &oomLimits{dir: dir}
+		limits.met = limits.read()
 	}
+	w := &OOMWatch{cgroup: c.String(), notify: notify, limits: limits}
 	var err error
 	if dir != "" {
 		w.source, err = open(dir)

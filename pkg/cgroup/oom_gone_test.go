@@ -99,6 +99,9 @@ func TestOOMLimits_NamesTheCgroupWhoseLimitWasMet(t *testing.T) {
 	if got := l.whose(); got != "" {
 		t.Errorf("of a cgroup that is gone: %q, want nothing", got)
 	}
+	if got := (&oomLimits{}).whose(); got != "" {
+		t.Errorf("without a cgroup: %q, want nothing", got)
+	}
 }
 
 // Files in place of the kernel's, which a test can change between two reads.

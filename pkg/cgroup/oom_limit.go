@@ -19,7 +19,7 @@ func (l *oomLimits) nested() string { return filepath.Join(l.dir, "*") }
 
 func (l *oomLimits) read() map[string]uint64 {
 	met := map[string]uint64{}
-	for dir := l.dir; dir != "/"; dir = filepath.Dir(dir) {
+	for dir := l.dir; filepath.IsAbs(dir) && dir != "/"; dir = filepath.Dir(dir) {
 		if n, err := readNumber(filepath.Join(dir, "memory.events.local"), "oom"); err == nil { // the root has none
 			met[dir] = n
 		}

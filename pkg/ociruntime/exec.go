@@ -57,10 +57,11 @@ type execProcess struct {
 // Signal sends SIGKILL to the session of the exec, and other signals to its process: what is killed because it takes
 // too long, as a probe, has no chance to end what it has started. Daemons have sessions of their own.
 func (e execProcess) Signal(sig syscall.Signal) error {
-	if sig != unix.SIGKILL || !e.reaping.TryLock() { // it is dead
+	if sig != unix.SIGKILL {
 		return e.handle.Signal(sig)
 	}
-	defer e.reaping.Unlock() // until then the number of the session is that of no other
+	e.reaping.Lock() // until the end the number of the session is that of no other
+	defer e.reaping.Unlock()
 	if err := e.handle.Signal(sig); err != nil {
 		return err
 	}
