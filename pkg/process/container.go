@@ -29,7 +29,7 @@ type Container struct {
 	config  Config
 	runtime RuntimeContainer
 	events  *event.Queue
-	oom     *cgroup.OOMWatch
+	oom     *cgroup.OOMWatch // set once, with mu held
 	init    *Process
 
 	oomMu sync.Mutex
