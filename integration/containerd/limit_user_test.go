@@ -18,8 +18,8 @@ const interfere = `
 try() { if ( eval "$2" ) 2>/dev/null; then echo "$1 yes"; else echo "$1 no"; fi; }
 try memory 'exec 3<>/proc/$pid/mem'
 try output 'echo forged >/proc/$pid/fd/1'
-try environment 'cat /proc/$pid/environ'
-try signal 'kill -CONT $pid'
+try environment 'cat /proc/$pid/environ >/dev/null'
+try signal 'kill -0 $pid'
 for dir in /tmp /dev/shm; do try file 'echo forged >$dir/of-the-run'; try removal 'rm -f $dir/of-the-run'; done
 `
 
@@ -54,17 +54,15 @@ func TestLimit_AUserForEachRunKeepsThemApart(t *testing.T) {
 		x.wantExit(0)
 		for line := range strings.Lines(x.out.String()) {
 			what, got, _ := strings.Cut(strings.TrimSpace(line), " ")
-			yama := what == "memory" && tt.want == "yes" // a security module may refuse it
-			if strings.ContainsAny(line, "=\x00") || yama {
-				continue // an environment that was read
+			if tt.want == "yes" && (what == "memory" || what == "output") {
+				continue // a security module may refuse the one, and the pipe is that of the container's root
 			}
 			if got != tt.want {
-				t.Errorf("%s: %s: %s, want %s", tt.id, what, got, tt.want)
+				t.Errorf("%s: %s: %q, want %s", tt.id, what, got, tt.want)
 			}
 		}
-		forged := strings.Contains(run.out.String(), "forged")
-		if forged != (tt.want == "yes") {
-			t.Errorf("%s: the output of the run is forged: %t", tt.id, forged)
+		if tt.want == "no" && strings.Contains(run.out.String(), "forged") {
+			t.Errorf("%s: the output of the run is forged", tt.id)
 		}
 	}
 	j.must(run.Kill(j.ctx, syscall.SIGKILL), "kill")
