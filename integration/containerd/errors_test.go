@@ -69,7 +69,8 @@ func TestError_OfAStartIsOneSentence(t *testing.T) {
 	harness.OursOnly(t, "that its errors are the reason alone")
 	bind := func(source, destination string) func(*oci.Spec) {
 		return func(s *oci.Spec) {
-			s.Mounts = append(s.Mounts, specs.Mount{Source: source, Destination: destination, Type: "bind", Options: []string{"bind"}})
+			s.Mounts = append(s.Mounts,
+				specs.Mount{Source: source, Destination: destination, Type: "bind", Options: []string{"bind"}})
 		}
 	}
 	limit := func(soft, hard uint64) func(*oci.Spec) {

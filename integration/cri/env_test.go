@@ -71,7 +71,8 @@ func ownDaemon(t *testing.T, prepare func(*testing.T, *cri.Daemon)) *cri.Daemon 
 
 // startDaemon starts a containerd with a configuration, that ends with the test.
 func startDaemon(
-	t *testing.T, programs harness.Env, config func(*harness.Containerd) []byte, prepare ...func(*testing.T, *cri.Daemon),
+	t *testing.T, programs harness.Env, config func(*harness.Containerd) []byte,
+	prepare ...func(*testing.T, *cri.Daemon),
 ) *cri.Daemon {
 	t.Helper()
 	d, err := cri.NewConfigured(programs, isolation, config)

@@ -94,7 +94,9 @@ func config1(c *harness.Containerd) []byte {
 root = %q
 state = %q
 imports = []
-disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri", "io.containerd.snapshotter.v1.devmapper"]
+disabled_plugins = [
+  "io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri", "io.containerd.snapshotter.v1.devmapper",
+]
 [grpc]
   address = %q
 [%[4]s]
