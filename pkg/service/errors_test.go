@@ -117,7 +117,7 @@ func TestIntercept_TextIsOneSentenceToTheLastClient(t *testing.T) {
 			"ids around", fmt.Errorf("container %q: exec %q: a: %w", "c1", "e1", errdefs.ErrInvalidArgument),
 			errdefs.ErrInvalidArgument, "a",
 		},
-		{"a pod's id, no class", fmt.Errorf("sandbox %q: %w", "p", errors.New("a")), errdefs.ErrUnknown, "a"},
+		{"a pod's id", fmt.Errorf("sandbox %q: a: %w", "p", errdefs.ErrAborted), errdefs.ErrAborted, "a: aborted"},
 		{
 			"the id of what is absent", fmt.Errorf("container %q: exec %q: %w", "c1", "e1", errdefs.ErrNotFound),
 			errdefs.ErrNotFound, `container "c1": exec "e1": not found`,

@@ -137,12 +137,12 @@ func exhausted(err error, code codes.Code) bool {
 
 // spoken returns err's text for people. Its class is named once and at the end, where clients look for it to remove and
 // restore it. In text it may end several lines, if an undo failed as well, or appear twice, if the kernel's message is
-// the same. Two classes give no reason: only the code names them, and the ids of the request are left out, which its
-// sender knows.
+// the same. Two classes give no reason: only the code names them. The ids of the request are left out, which its sender
+// knows, unless the error is about them.
 func spoken(err error, text string) string {
 	class := errdefs.Resolve(err)
 	silent := class == errdefs.ErrInvalidArgument || class == errdefs.ErrFailedPrecondition
-	if silent || class == errdefs.ErrUnknown {
+	if class != errdefs.ErrNotFound && class != errdefs.ErrAlreadyExists {
 		text = withoutIDs(text)
 	}
 	end, found := ": "+class.Error(), false
