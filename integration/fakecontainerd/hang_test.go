@@ -58,15 +58,15 @@ func TestCreate_WhileItHangsTheRestOfThePodIsServed(t *testing.T) {
 	f.WantError(within(t, "State of the container that is being created", func() error {
 		_, err := s.State(f.Ctx, &task.StateRequest{ID: "app"})
 		return err
-	}), notFound, "app")
+	}), notFound)
 	f.WantError(within(t, "Pids of the container that is being created", func() error {
 		_, err := s.Pids(f.Ctx, &task.PidsRequest{ID: "app"})
 		return err
-	}), notFound, "app")
+	}), notFound)
 	f.WantError(within(t, "a second Create of it", func() error {
 		_, err := s.Create(f.Ctx, app.CreateRequest())
 		return err
-	}), exists, "app")
+	}), exists)
 	if _, err := s.Shutdown(f.Ctx, &task.ShutdownRequest{ID: "pod"}); err != nil {
 		t.Errorf("Shutdown = %v, want nil and no effect", err)
 	}

@@ -125,7 +125,7 @@ func TestState_EveryCallIsAnsweredWithItsCode(t *testing.T) {
 				}
 				err := op.call(f, s, b)
 				if class != nil {
-					f.WantError(err, class, "c1")
+					f.WantError(err, class)
 				} else if err != nil {
 					t.Errorf("%s while %s = %v, want nil", op.name, tt.state, err)
 				}
