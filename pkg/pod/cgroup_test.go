@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/cgroups/systemd"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"
@@ -82,10 +83,15 @@ func TestCgroupParent_IsMadeAndGoesWithThePod(t *testing.T) {
 // It is where the pause container would be: its use counts as the pod's, and the devices of the shim are not its own.
 func TestCgroup_OfTheProcessIsBelowThePodsAndHasNoDevices(t *testing.T) {
 	there, absent := parentOfTest(t)
-	for _, parent := range []string{there, absent, absent[1:]} {
+	paths := map[string]string{there: there + "/p1", absent: absent + "/p1", absent[1:]: absent + "/p1"}
+	if systemd.IsRunningSystemd() {
+		slice := fmt.Sprintf("shimtest%d.slice", os.Getpid())
+		paths[slice] = "/" + slice + "/cri-containerd-p1.scope"
+		defer exec.CommandContext(t.Context(), "systemctl", "stop", slice).Run() //nolint:errcheck // it is empty
+	}
+	for parent, path := range paths {
 		all := missing(t, absent)
 		p := start(t, request(t, func(r *Request) { r.Config.CgroupParent, r.Config.PID = parent, ModePod }))
-		path := filepath.Join("/", parent, p.ID)
 		group, err := hierarchy.At(path)
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +101,7 @@ func TestCgroup_OfTheProcessIsBelowThePodsAndHasNoDevices(t *testing.T) {
 		}
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.Pid()))
 		for line := range strings.Lines(string(data)) {
-			if !strings.HasSuffix(line, ":"+path+"\n") && !strings.HasPrefix(line, "0:") {
+			if strings.HasPrefix(line, "0:") == group.Unified() && !strings.HasSuffix(line, ":"+path+"\n") {
 				t.Errorf("it is in %s (%v), want %s", line, err, path)
 			}
 		}
@@ -109,7 +115,7 @@ func TestCgroup_OfTheProcessIsBelowThePodsAndHasNoDevices(t *testing.T) {
 		if err == nil || !strings.Contains(string(out), "/dev/zero: Operation not permitted") {
 			t.Errorf("opening a device there = %v, %q, want that it is forbidden", err, out)
 		}
-		container := &specs.Spec{Linux: &specs.Linux{CgroupsPath: filepath.Join(parent, "c1")}}
+		container := &specs.Spec{Linux: &specs.Linux{CgroupsPath: parent + "/c1"}}
 		if err := p.Adapt(container); err != nil || container.Linux.CgroupsPath != filepath.Join("/", parent, "c1") {
 			t.Errorf("a container of a pod in %q is in %q (%v)", parent, container.Linux.CgroupsPath, err)
 		}
@@ -119,7 +125,7 @@ func TestCgroup_OfTheProcessIsBelowThePodsAndHasNoDevices(t *testing.T) {
 		if left := missing(t, absent); !slices.Equal(left, all) {
 			t.Errorf("not there after the pod: %q, want %q", left, all)
 		}
-		if gone := missing(t, path); !slices.ContainsFunc(gone, func(d string) bool { return filepath.Base(d) == p.ID }) {
+		if gone := missing(t, path); !slices.ContainsFunc(gone, func(d string) bool { return filepath.Base(d) == filepath.Base(path) }) {
 			t.Errorf("%s is left", path)
 		}
 	}
