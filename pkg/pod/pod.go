@@ -75,6 +75,9 @@ type Pod struct {
 // containerd gives its delete command 5 s in all.
 const closeTimeout = 4 * time.Second
 
+// deathTimeout is how long Remove waits for the process that dies with the shim.
+const deathTimeout = 200 * time.Millisecond
+
 // Create checks r and makes the pod's files. When it fails, nothing is left of it.
 func Create(ctx context.Context, r Request, t *osthread.Thread) (made *Pod, err error) {
 	defer func() {
@@ -272,10 +275,15 @@ func (p *Pod) Close() error {
 func Remove(bundle string) error {
 	var made []string
 	err := unixfile.ReadJSON(filepath.Join(bundle, madeFile), &made)
-	const tries, pause = 20, 10 * time.Millisecond
-	for i := 0; i < tries && err == nil && len(made) > 0; i++ {
-		if made, err = removeMade(bundle, made); len(made) > 0 {
-			time.Sleep(pause)
+	ended := time.After(deathTimeout)
+	for err == nil && len(made) > 0 {
+		if made, err = removeMade(bundle, made); len(made) == 0 {
+			break
+		}
+		select {
+		case <-time.After(deathTimeout / 20):
+		case <-ended: // a container has it
+			made = nil
 		}
 	}
 	if errors.Is(err, os.ErrNotExist) {
