@@ -42,9 +42,9 @@ func parentOf(cgroupsPath string) string {
 	return path.Dir(path.Join("/", cgroupsPath))
 }
 
-// parentPath returns the path of a pod's cgroup parent from the root of a hierarchy, "" for none. A relative path begins
-// there, too. The suffix .slice means that the driver is systemd's, as in CRI; only the last element of its path counts
-// then.
+// parentPath returns the path of a pod's cgroup parent from the root of a hierarchy, "" for none. A relative path
+// begins there, too. The suffix .slice means that the driver is systemd's, as in CRI; only the last element of its path
+// counts then.
 func parentPath(parent string, systemdDriver bool) (string, error) {
 	refuse := func(want string) (string, error) {
 		return "", invalidf("cgroup_parent %q: must be %s", parent, want)
@@ -137,14 +137,15 @@ func writeMade(bundle string, dirs []string) error {
 }
 
 // enterCgroup moves the process that holds the namespaces into a cgroup of its own below the pod's, in which no device
-// may be used: where the pause container would be. A process with containers in cgroups beside it cannot be in the pod's
+// may be used: where the pause container would be. With containers below the pod's, no process can be in that itself
 // (Documentation/admin-guide/cgroup-v2.rst, No Internal Process Constraint).
 func (p *Pod) enterCgroup(ctx context.Context, pid int) error {
 	if p.cgroupPath == "" {
 		return nil
 	}
-	all := &devices.Rule{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm"}
-	config := &cgroups.Cgroup{Path: p.cgroupsPath(), Resources: &cgroups.Resources{Devices: []*devices.Rule{all}}}
+	const every = devices.Wildcard
+	deny := []*devices.Rule{{Type: devices.WildcardDevice, Major: every, Minor: every, Permissions: "rwm"}}
+	config := &cgroups.Cgroup{Path: p.cgroupsPath(), Resources: &cgroups.Resources{Devices: deny}}
 	if parts := strings.Split(config.Path, ":"); strings.HasSuffix(p.Config.CgroupParent, sliceSuffix) {
 		config.Path, config.Parent, config.ScopePrefix, config.Name, config.Systemd = "", parts[0], parts[1], parts[2], true
 		if err := systemd.Prepare(ctx, p.cgroupsPath(), config); err != nil {

@@ -156,12 +156,13 @@ func (c Config) namespace(kind specs.LinuxNamespaceType) (mode Mode, name string
 		return c.IPC, "ipc"
 	case specs.PIDNamespace:
 		return c.PID, "pid"
-	case specs.MountNamespace:
-		return ModePod, "mnt"
 	case specs.UserNamespace:
 		if c.User == nil {
 			return ModeNode, "user"
 		}
+	case specs.MountNamespace:
+		return ModePod, "mnt"
+	case specs.CgroupNamespace, specs.TimeNamespace:
 	}
 	return ModePod, string(kind)
 }

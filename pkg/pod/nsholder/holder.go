@@ -230,12 +230,16 @@ func (c Config) dropPrivileges(r *native.Request) {
 // sleepFilter returns the address of a seccomp filter (seccomp(2)) for the system calls of Request.Sleep. A tracer
 // cannot get past it: the filter sees the call after the tracer (kernel/entry/common.c, syscall_trace_enter).
 func sleepFilter(r *native.Request) native.Word {
-	const load, equal, ret = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET
+	const load, equal, ret = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ, unix.BPF_RET
 	const number, arch = 0, 4 // offsets in struct seccomp_data
 	filter := []unix.SockFilter{
-		{Code: load, K: arch}, {Code: equal, K: native.AuditArch, Jf: 4},
-		{Code: load, K: number}, {Code: equal, K: unix.SYS_PPOLL, Jt: 3}, {Code: equal, K: unix.SYS_CLOSE_RANGE, Jt: 2},
-		{Code: equal, K: unix.SYS_MUNMAP, Jt: 1}, {Code: ret, K: unix.SECCOMP_RET_KILL_PROCESS},
+		{Code: load, K: arch},
+		{Code: equal, K: native.AuditArch, Jf: 4},
+		{Code: load, K: number},
+		{Code: equal, K: unix.SYS_PPOLL, Jt: 3},
+		{Code: equal, K: unix.SYS_CLOSE_RANGE, Jt: 2},
+		{Code: equal, K: unix.SYS_MUNMAP, Jt: 1},
+		{Code: ret, K: unix.SECCOMP_RET_KILL_PROCESS},
 		{Code: ret, K: unix.SECCOMP_RET_ALLOW},
 	}
 	code, _ := binary.Append(nil, binary.LittleEndian, filter) // the type has a fixed size
