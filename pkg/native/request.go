@@ -30,7 +30,7 @@ type Request struct {
 
 	steps     []*Step
 	data      []byte
-	strings   map[string]Word // in data: each is there once, since one may come with each mount
+	strings   map[string]Word // long ones in data, each once: one may come with each mount
 	addresses []int           // offsets in data of words that hold an offset in data
 }
 
@@ -232,6 +232,10 @@ func (r *Request) word(arg any) Word {
 	case uint64:
 		return Word{value: a}
 	case string:
+		const short = 64
+		if len(a) <= short {
+			return r.bytes([]byte(a))
+		}
 		w, there := r.strings[a]
 		if !there {
 			if r.strings == nil {
