@@ -11,10 +11,12 @@ import (
 	"syscall"
 
 	"github.com/containerd/log"
+	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
@@ -172,15 +174,18 @@ func (c *container) execByLauncher(
 		command.Ready = group.LimitProcesses
 	}
 	p, err := command.Start(ctx, launcher, c.runtime.reaper)
-	if errors.Is(err, launch.ErrNotStarted) && group == nil && c.joinInit(command) {
+	if errors.Is(err, launch.ErrNotJoined) && group == nil && c.joinInit(command) {
 		p, err = command.Start(ctx, launcher, c.runtime.reaper)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w", err)
-	case errors.Is(err, launch.ErrNotStarted):
-		return nil, unsupported{err}
+	case errors.Is(err, launch.ErrNotStarted), errors.Is(err, launch.ErrNotJoined) && !cgroups.IsCgroup2UnifiedMode():
+		return nil, unsupported{err} // on hybrid libcontainer does without the v2 hierarchy
 	case err != nil:
+		if ended, _ := cgroup.HasEnded(int(c.initFD.Fd())); ended { // so may its cgroup be gone
+			err = fmt.Errorf("%w: %w", err, unix.ESRCH)
+		}
 		return nil, ocierrors.Start(err, lp.Args)
 	}
 	h := newHandle(c.runtime.reaper, p, p.Pid)

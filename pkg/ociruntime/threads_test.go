@@ -109,7 +109,9 @@ func TestDestroy_InAThreadedCgroup(t *testing.T) {
 
 // As systemd does in a container: it leaves the cgroup of the container to controllers for those below.
 func TestExec_JoinsInitInACgroupThatTheContainerMade(t *testing.T) {
-	needUnified(t)
+	if !unified() {
+		lacking(t, "cgroup2", "cgroup v2 alone")
+	}
 	wantNoLeaks(t)
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	dir := b.Cgroup().Path("")

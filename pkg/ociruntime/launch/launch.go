@@ -43,8 +43,11 @@ import (
 const ProgramName = "launcher"
 
 // ErrNotStarted means that nothing was done that libcontainer cannot do again, and that libcontainer may succeed, since
-// it joins another cgroup than Command.Unified, or makes a file system in another way.
+// it makes a file system in another way.
 var ErrNotStarted = errors.New("the launcher cannot start a process")
+
+// ErrNotJoined means that no process can be started in Command.Unified.
+var ErrNotJoined = errors.New("error adding process to cgroup")
 
 // notStarted is such an error, in the words of its reason.
 type notStarted struct{ error }
@@ -57,9 +60,10 @@ func (e notStarted) Unwrap() error { return e.error }
 // the caller, who owns it in the reaper. c is not changed.
 func (c *Command) Start(ctx context.Context, program *native.Program, reaper *reaper.Reaper) (*os.Process, error) {
 	p, err := c.start(ctx, program, reaper, c.request(false, false))
-	if errors.Is(err, native.ErrKilledInCgroup) {
+	if errors.Is(err, native.ErrKilledInCgroup) || errors.Is(err, unix.ENOSYS) { // clone3(2): what the shim is in forbids it
 		p, err = c.start(ctx, program, reaper, c.request(true, false))
 	}
+	// The limit of processes forbids a fork (Documentation/admin-guide/cgroup-v2.rst, PID).
 	if errors.Is(err, unix.EAGAIN) && c.Limited != "" {
 		p, err = c.start(ctx, program, reaper, c.request(true, true))
 	}

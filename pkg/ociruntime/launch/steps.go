@@ -133,12 +133,8 @@ func (c *Command) write(r *native.Request, path, text string) {
 	r.Call(unix.SYS_CLOSE, fd)
 }
 
-// notJoined explains errno. EAGAIN: the limit of processes (Documentation/admin-guide/cgroup-v2.rst, PID) forbids the fork.
 func (c *Command) notJoined(errno unix.Errno, _ uint32) error {
-	if errno == unix.EAGAIN {
-		return fmt.Errorf("error adding process to cgroup %s: %w", c.Unified, errno)
-	}
-	return fmt.Errorf("%w in the cgroup %s: %w", ErrNotStarted, c.Unified, errno)
+	return fmt.Errorf("%w %s: %w", ErrNotJoined, c.Unified, errno)
 }
 
 // enterNamespaces follows nsenter/nsexec.c, join_namespaces and stages 1 and 2. Only children enter the PID namespace
