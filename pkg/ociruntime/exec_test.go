@@ -160,6 +160,7 @@ func TestExec_AtTheLimitOfProcesses(t *testing.T) {
 		"in the container's cgroup": func(*process.Config) {},
 		"in a cgroup of its own":    func(c *process.Config) { c.ExecCgroup = true },
 		"with limits":               func(c *process.Config) { c.ExecLimits = &limit.Limits{Pids: 5} },
+		"with a terminal":           func(c *process.Config) { c.Spec.Process.Terminal, c.IO.Terminal = true, true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			wantNoLeaks(t)
@@ -168,8 +169,10 @@ func TestExec_AtTheLimitOfProcesses(t *testing.T) {
 			change(&c)
 			b := create(t, c).start()
 			exec := func() string {
-				got := b.exec(t.Context(), command("cat", "/proc/self/cgroup"))
-				if got.err != nil || got.status != 0 {
+				p := command("cat", "/proc/self/cgroup")
+				p.Terminal = c.IO.Terminal
+				got := b.exec(t.Context(), p)
+				if got.err != nil || got.status != 0 || got.out == "" {
 					t.Errorf("exec = %d, %q, %v, want success", got.status, got.out, got.err)
 				}
 				return regexp.MustCompile(`exec-\d+`).ReplaceAllString(got.out, "exec")

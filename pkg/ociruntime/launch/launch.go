@@ -72,7 +72,7 @@ func (c *Command) Start(ctx context.Context, program *native.Program, reaper *re
 
 func (c *Command) start(
 	ctx context.Context, program *native.Program, reaper *reaper.Reaper, request *native.Request,
-) (*os.Process, error) {
+) (_ *os.Process, failed error) {
 	stdio, more := c.Stdio, []*os.File{c.Init}
 	if c.Terminal != nil {
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -80,7 +80,19 @@ func (c *Command) start(
 			return nil, err
 		}
 		defer null.Close() //nolint:errcheck // nothing was written
-		stdio, more = c.besideTerminal(null), append(more, c.Terminal.Socket)
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return nil, os.NewSyscallError("socketpair", err)
+		}
+		ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
+		defer ours.Close()   //nolint:errcheck // nothing is expected from it
+		defer theirs.Close() //nolint:errcheck // the program has its own
+		stdio, more = c.besideTerminal(null), append(more, theirs)
+		defer func() {
+			if failed == nil { // else this may be tried again, with another terminal
+				forward(ours, c.Terminal.Socket)
+			}
+		}()
 	}
 	if len(c.attributes()) > 0 {
 		proc, err := openProcfs()

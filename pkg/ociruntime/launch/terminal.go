@@ -4,6 +4,8 @@
 package launch
 
 import (
+	"encoding/binary"
+	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -47,6 +49,18 @@ func (c *Command) useTerminal(r *native.Request, master, peer int) {
 			r.Call(unix.SYS_DUP3, peer, fd, 0).OnError("dup3")
 		}
 	}
+}
+
+// forward passes a terminal on. If it cannot, who waits for the terminal sees the end of the socket.
+func forward(from, to *os.File) {
+	var name [64]byte
+	rights := make([]byte, unix.CmsgSpace(4))
+	n, size, _, _, err := unix.Recvmsg(int(from.Fd()), name[:], rights, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	if err != nil || size < unix.CmsgLen(4) {
+		return
+	}
+	_ = unix.Sendmsg(int(to.Fd()), name[:n], rights[:size], nil, unix.MSG_NOSIGNAL)
+	_ = unix.Close(int(binary.NativeEndian.Uint32(rights[unix.CmsgLen(0):]))) // it is in the message
 }
 
 // checkPtmx follows console_linux.go, checkPtmxHandle. The numbers are those of fs/devpts/inode.c.
