@@ -275,10 +275,10 @@ func (p program) calledWithFailpoint(callee step) bool {
 
 // noUndo lists what is joined to an error, has no failpoint and needs none, as "package function called", and why.
 var noUndo = map[string]string{
-	"pkg/listen withFSIDs Prctl":       "puts back a flag of the process, whatever came of the step",
-	"pkg/notify Listen RemoveAll":      "the failpoint of its hook comes after it",
-	"pkg/pidfile read invalid":         "no step",
-	"pkg/unixfile WriteIn Chmod": "a step",
+	"pkg/listen withFSIDs Prctl":  "puts back a flag of the process, whatever came of the step",
+	"pkg/notify Listen RemoveAll": "the failpoint of its hook comes after it",
+	"pkg/pidfile read invalid":    "no step",
+	"pkg/unixfile WriteIn Chmod":  "a step",
 }
 
 // By custom the error of what undoes a step is joined to that of the step.

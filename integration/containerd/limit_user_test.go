@@ -12,8 +12,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// interfere is a program that tries to get at the process $1: to write to its memory, as by ptrace(2), and to its output,
-// to read its environment, to signal it, and to write to its files.
+// interfere is a program that tries to get at the process $1: to write to its memory, as by ptrace(2), and to its
+// output, to read its environment, to signal it, and to write to its files.
 const interfere = `
 try() { if ( eval "$2" ) 2>/dev/null; then echo "$1 yes"; else echo "$1 no"; fi; }
 try memory 'exec 3<>/proc/$pid/mem'

@@ -44,8 +44,8 @@ type Daemon struct {
 	Umask        int // the one that it was started with
 }
 
-// umask is that of the shim, and of what it starts: directories that it makes for containers are for all of their users.
-// What is not for everybody has a mode that says so.
+// umask is that of the shim, and of what it starts: directories that it makes for containers are for all of their
+// users. What is not for everybody has a mode that says so.
 const umask = 0o022
 
 // Program is the name of this program, which ps shows.

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A part of program.c: the first process of a container that asked for an init. It runs the container's program as its
-// child, reaps orphans, forwards signals to the child, and ends as the child does. It has a file of its own, which begins
-// with native_init_main, and was executed like a program of the container (OP_INIT), so it has the rights and the
-// confinement of one, and nothing in its memory except its arguments and its environment.
+// child, reaps orphans, forwards signals to the child, and ends as the child does. It has a file of its own, which
+// begins with native_init_main, and was executed like a program of the container (OP_INIT), so it has the rights and
+// the confinement of one, and nothing in its memory except its arguments and its environment.
 
 // Text of up to seven bytes in a number: compilers put longer arrays into data.
 #define TEXT(a, b, c, d, e, f, g) \

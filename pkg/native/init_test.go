@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startInit runs a shell script by an init, after the steps that prepare adds. What both print comes from the reader, to
-// the end of all processes.
+// startInit runs a shell script by an init, after the steps that prepare adds. What both print comes from the reader,
+// to the end of all processes.
 func startInit(t *testing.T, program, script string, prepare ...func(*Request)) (*os.Process, *bufio.Reader) {
 	t.Helper()
 	p, err := New("test")

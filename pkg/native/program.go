@@ -160,10 +160,11 @@ func pathOf(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd
 // fileName begins the names of files, which the tools that watch a node show: it says whose they are.
 const fileName = "containerd-shim-sandbox-v1:"
 
-// write makes the executable file, in a file system of its own that nobody can find, and that is read-only once the file
-// is written. A container reaches the file as /proc/PID/exe (CVE-2019-5736), and its root may own it. It can change
-// neither content nor mode, attributes or ACL: only CAP_SYS_ADMIN in the user namespace of the shim makes the file system
-// writable again. As long as the shim has the file open, there can be no lease that holds up who executes it (fcntl(2)).
+// write makes the executable file, in a file system of its own that nobody can find, and that is read-only once the
+// file is written. A container reaches the file as /proc/PID/exe (CVE-2019-5736), and its root may own it. It can
+// change neither content nor mode, attributes or ACL: only CAP_SYS_ADMIN in the user namespace of the shim makes the
+// file system writable again. As long as the shim has the file open, there can be no lease that holds up who executes
+// it (fcntl(2)).
 func (p *Program) write(content []byte) error {
 	context, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {

@@ -160,8 +160,8 @@ func (r *Request) LookupIn(directories, name string) *Step {
 func (r *Request) Exec(args, env Word) *Step { return r.add(C.OP_EXEC, args, env) }
 
 // ExecInit runs the program of [NewInit], whose file is descriptor fd, in place of the file that was looked up. It runs
-// that file as its child, reaps, forwards signals, and ends with the child's status. Signals should be blocked before. It
-// is the last step. Errors are reported as those of Exec.
+// that file as its child, reaps, forwards signals, and ends with the child's status. Signals should be blocked before.
+// It is the last step. Errors are reported as those of Exec.
 func (r *Request) ExecInit(fd int, args []string, env Word) *Step {
 	return r.add(C.OP_INIT, r.Strings(append([]string{"init", ""}, args...), 0), env, fd)
 }

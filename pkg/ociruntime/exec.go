@@ -180,7 +180,7 @@ func (c *container) execByLauncher(
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w", err)
-	case errors.Is(err, launch.ErrNotStarted), errors.Is(err, launch.ErrNotJoined) && !cgroups.IsCgroup2UnifiedMode():
+	case errors.Is(err, launch.ErrNotJoined) && !cgroups.IsCgroup2UnifiedMode():
 		return nil, unsupported{err} // on hybrid libcontainer does without the v2 hierarchy
 	case err != nil:
 		if ended, _ := cgroup.HasEnded(int(c.initFD.Fd())); ended { // so may its cgroup be gone

@@ -166,8 +166,8 @@ func TestPod_Init(t *testing.T) {
 	}
 }
 
-// CAP_SYS_PTRACE is over the first process of a shared PID namespace, which had the devices of the shim's cgroups and no
-// filter.
+// CAP_SYS_PTRACE is over the first process of a shared PID namespace, which had the devices of the shim's cgroups and
+// no filter.
 func TestPod_InitThatIsTracedMakesNoSystemCall(t *testing.T) {
 	code, err := compiled("inject.c")
 	must(t, err)

@@ -80,7 +80,7 @@ func TestPidFile_IsNotLedElsewhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			must(t, errors.Join(os.MkdirAll(host, 0o700), os.MkdirAll(filepath.Dir(path), 0o700)))
-			defer os.RemoveAll(volume)
+			defer func() { must(t, os.RemoveAll(volume)) }()
 			must(t, errors.Join(os.WriteFile(filepath.Join(host, "pid"), []byte("7"), 0o600), Write(path, 7)))
 			must(t, act())
 			wantFile(t, filepath.Join(host, "pid"), "7")

@@ -59,10 +59,10 @@ func TestIntercept_MapsClasses(t *testing.T) {
 	for _, tc := range classes {
 		text := tc.class.Error()
 		end, joined := ": "+text, "a\nundo: "+text // clients look for the class at the end
-		switch tc.code {
-		case codes.Unknown:
+		if tc.code == codes.Unknown {
 			joined = "a: " + text + "\nundo"
-		case codes.InvalidArgument, codes.FailedPrecondition: // the code is enough
+		}
+		if tc.code == codes.InvalidArgument || tc.code == codes.FailedPrecondition { // the code is enough
 			end, joined = "", "a\nundo"
 		}
 		for name, tt := range map[string]struct {

@@ -141,8 +141,8 @@ func exhausted(err error, code codes.Code) bool {
 // knows, unless the error is about them.
 func spoken(err error, text string) string {
 	class := errdefs.Resolve(err)
-	silent := class == errdefs.ErrInvalidArgument || class == errdefs.ErrFailedPrecondition
-	if class != errdefs.ErrNotFound && class != errdefs.ErrAlreadyExists {
+	silent := errors.Is(class, errdefs.ErrInvalidArgument) || errors.Is(class, errdefs.ErrFailedPrecondition)
+	if !errors.Is(class, errdefs.ErrNotFound) && !errors.Is(class, errdefs.ErrAlreadyExists) {
 		text = withoutIDs(text)
 	}
 	end, found := ": "+class.Error(), false

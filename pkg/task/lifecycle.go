@@ -88,7 +88,8 @@ func (m *Manager) Exec(c *Container, execID string, spec *specs.Process, io stdi
 
 // Delete removes a container whose init has exited or was never started, or an exec of it. A failed Delete can be
 // retried. A repeated Delete of a container returns the same status: its first caller may have given up, which ttrpc
-// does not tell the shim. Delete cancels a Create under way; the container is then not found, unless it had been created.
+// does not tell the shim. Delete cancels a Create under way; the container is then not found, unless it had been
+// created.
 func (m *Manager) Delete(ctx context.Context, containerID, execID string) (process.Status, error) {
 	if execID == "" {
 		// containerd deletes what its client no longer waits for, and ends the shim only when that worked

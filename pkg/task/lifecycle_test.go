@@ -47,7 +47,8 @@ func TestDelete_CancelsACreate(t *testing.T) {
 	}
 }
 
-// Between the death of all processes and the exit that is told, containerd would take the shim for one that is left over.
+// Between the death of all processes and the exit that is told, containerd would take the shim for one that is left
+// over.
 func TestPIDs_OfADeadContainerAreThatOfInit(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -195,31 +196,6 @@ func TestCreate_OneOfManyWins(t *testing.T) {
 	count(func() error { _, err := s.Delete(t.Context(), "c1", ""); return err }, nobody)
 	if got := destroyed.Load(); got != 1 {
 		t.Errorf("the container was destroyed %d times, want once", got)
-	}
-}
-
-// A shim that lives for long does not remember all that it ever had, and a new container hides one that was deleted.
-func TestDelete_IsRememberedForTheLastContainers(t *testing.T) {
-	s := newManager(t, &fakeEngine{})
-	bundle := newBundle(t, goodSpec())
-	create := func(id string) {
-		t.Helper()
-		_, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: bundle})
-		must(t, err)
-	}
-	for i := range keptDeleted + 1 {
-		create(fmt.Sprint("c", i))
-		_, err := s.Delete(t.Context(), fmt.Sprint("c", i), "")
-		must(t, err)
-	}
-	create("c2")
-	for id, want := range map[string]process.State{"c1": process.Deleted, "c2": process.Created} {
-		if status, err := s.Status(id, ""); err != nil || status.State != want {
-			t.Errorf("status of %s = %v (%v), want %v", id, status.State, err, want)
-		}
-	}
-	if status, err := s.Status("c0", ""); !errdefs.IsNotFound(err) {
-		t.Errorf("status of the first = %v (%v), want not found", status.State, err)
 	}
 }
 

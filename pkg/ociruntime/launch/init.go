@@ -53,8 +53,8 @@ type CgroupMount struct {
 // Start starts the process, as [Command.Start] does, and returns when the process waits to run its program, which
 // [native.Run.Resume] lets it do. The process ends when the run is closed.
 //
-// The error is ErrNotStarted if nothing was done that libcontainer cannot do again, and that may help. Only what it makes
-// again may remain: directories and files to mount on, and device nodes if /dev is the image's.
+// The error is ErrNotStarted if nothing was done that libcontainer cannot do again, and that may help. Only what it
+// makes again may remain: directories and files to mount on, and device nodes if /dev is the image's.
 func (i *Init) Start(
 	ctx context.Context, program *native.Program, reaper *reaper.Reaper,
 ) (run *native.Run, p *os.Process, err error) {

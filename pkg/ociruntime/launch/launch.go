@@ -60,7 +60,8 @@ func (e notStarted) Unwrap() error { return e.error }
 // the caller, who owns it in the reaper. c is not changed.
 func (c *Command) Start(ctx context.Context, program *native.Program, reaper *reaper.Reaper) (*os.Process, error) {
 	p, err := c.start(ctx, program, reaper, c.request(false, false))
-	if errors.Is(err, native.ErrKilledInCgroup) || errors.Is(err, unix.ENOSYS) { // clone3(2): what the shim is in forbids it
+	// ENOSYS: a seccomp filter on the shim forbids clone3(2).
+	if errors.Is(err, native.ErrKilledInCgroup) || errors.Is(err, unix.ENOSYS) {
 		p, err = c.start(ctx, program, reaper, c.request(true, false))
 	}
 	// The limit of processes forbids a fork (Documentation/admin-guide/cgroup-v2.rst, PID).

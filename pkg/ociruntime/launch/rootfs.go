@@ -51,7 +51,9 @@ func (b *initBuilder) needsDev() bool {
 }
 
 func (b *initBuilder) mountsOn(name string) bool {
-	return slices.ContainsFunc(b.Config.Mounts, func(m *configs.Mount) bool { return path.Clean("/"+m.Destination) == name })
+	return slices.ContainsFunc(b.Config.Mounts, func(m *configs.Mount) bool {
+		return path.Clean("/"+m.Destination) == name
+	})
 }
 
 // makeDev follows rootfs_linux.go, doSetupDev.

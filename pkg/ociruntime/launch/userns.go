@@ -69,7 +69,8 @@ func (b *initBuilder) openSources(userns int) {
 
 // openDevices opens the devices that are bound. Those that the container asked for it makes, in a file system of the
 // host's user namespace: in one of the container's no device can be opened, and the host may have them under other
-// names, with other owners. It covers the container's root meanwhile: Linux before 6.15 copies no mount that is nowhere.
+// names, with other owners. It covers the container's root meanwhile: Linux before 6.15 copies no mount that is
+// nowhere.
 func (b *initBuilder) openDevices() {
 	nodes := -1
 	if len(b.Devices) > 0 {
