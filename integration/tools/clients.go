@@ -110,6 +110,13 @@ func BuildBuildKit(ctx context.Context) (BuildKit, error) {
 	return BuildKit{Daemon: daemon, CLI: cli, Version: version}, err
 }
 
+// BuildNerdctl provides nerdctl likewise, and returns its version. The folder has a stand-in for a module of its tests,
+// which the program wants and the module proxy lacks.
+func BuildNerdctl(ctx context.Context) (binary, version string, err error) {
+	const module = "github.com/containerd/nerdctl/v2"
+	return pinned(ctx, "nerdctl", module, program{pkg: module + "/cmd/nerdctl", cgo: "0"})
+}
+
 // BuildCrictl provides crictl likewise, and returns its version.
 func BuildCrictl(ctx context.Context) (binary, version string, err error) {
 	const module = "sigs.k8s.io/cri-tools"

@@ -22,7 +22,7 @@ func main() {
 	defer stop()
 	releases := flag.Bool("releases", false,
 		"also provide the other releases of containerd, as far as this machine can")
-	which := flag.String("clients", "", "also provide clients: \"debian\" for Debian's Docker alone, \"all\" for all")
+	which := flag.String("clients", "", "also provide clients: \"debian\" for Debian's Docker and nerdctl alone, \"all\" for all")
 	kubernetes := flag.Bool("kubernetes", false, "also provide the programs of a Kubernetes")
 	flag.Parse()
 	dir, err := tools.Build(ctx)
@@ -57,13 +57,15 @@ func clients(ctx context.Context, which string) error {
 	case "":
 		return nil
 	case "debian":
-		_, err := tools.DebianDocker(ctx)
-		return err
+		_, docker := tools.DebianDocker(ctx)
+		_, _, nerdctl := tools.BuildNerdctl(ctx)
+		return errors.Join(docker, nerdctl)
 	case "all":
 		_, docker := tools.BuildDocker(ctx)
 		_, buildkit := tools.BuildBuildKit(ctx)
 		_, _, crictl := tools.BuildCrictl(ctx)
-		return errors.Join(docker, buildkit, crictl)
+		_, _, nerdctl := tools.BuildNerdctl(ctx)
+		return errors.Join(docker, buildkit, crictl, nerdctl)
 	}
 	return fmt.Errorf("-clients %q: want debian or all", which)
 }
