@@ -172,7 +172,7 @@ integration: failpoints ## the built binary against a fake and a real containerd
 	@test -x bin/$(NAME) || { echo "bin/$(NAME) is absent: make build" >&2; exit 1; }
 	@integration/cri/deps.sh
 	@integration/packages/root.sh bookworm >/dev/null || echo "NOT TESTED: the package on Debian 12, of which there is no root" >&2
-	@echo "NOT TESTED here: Docker, BuildKit, crictl and ctr: make test-clients; Kubernetes: make test-kubernetes"
+	@echo "NOT TESTED here: Docker, BuildKit, crictl, ctr and nerdctl: make test-clients; Kubernetes: make test-kubernetes"
 	@echo "NOT TESTED here: containerd 2.0 to 2.3: make test-releases"
 	@echo "NOT TESTED here: releases, .rpm, .apk, .deb on Debian 13, builds without root and tools: make test-packages"
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
@@ -197,7 +197,7 @@ test-packages: deps build ## releases made twice, their packages on Debian 12 an
 	cd integration; $(GO) run ./cmd/tools
 	cd integration; umask 022; SHIM_TEST_PACKAGES=all SHIM_BINARY=$(BINARY) $(GO) test -count=1 -v -timeout 60m -run '$(RUN)' ./packages
 
-# dockerd, BuildKit and crictl are built for these alone, which takes ten minutes and more; docker and its init are Debian's.
+# dockerd, BuildKit, crictl and nerdctl are built for these alone, which takes ten minutes and more; docker and its init are Debian's.
 # With DOCKER=debian dockerd is Debian's, too. In a virtual machine all takes an hour or two.
 DOCKER    ?= moby
 LOG_v2       := cgroup2
@@ -207,7 +207,7 @@ CLIENTDEPS = integration/cri/deps.sh; hack/packages.sh $$(command -v patchelf >/
 	$$([ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || echo debian-archive-keyring); cd integration; $(GO) run ./cmd/tools -clients
 CLIENTS    = cd integration; umask 022; SHIM_BINARY=$(BINARY) $(GO) test -count=1
 .PHONY: test-clients smoke-clients
-test-clients: deps build ## Docker, BuildKit, crictl, ctr, with this shim and with the runc shim (root); RUN= chooses; WRITE=1: tables of docs/compatibility.md; ON=v2 or systemd
+test-clients: deps build ## Docker, BuildKit, crictl, ctr, nerdctl, with this shim and with the runc shim (root); RUN= chooses; WRITE=1: tables of docs/compatibility.md; ON=v2 or systemd
 	@$(CLIENTDEPS) all
 ifdef ON
 	SHIM_TEST_CLIENTS=$(DOCKER) $(MAKE) --no-print-directory test-$(ON) PKGS=./integration/clients WRITE= LIMIT=3h CPUS=$(or $(CPUS),2)
@@ -216,12 +216,13 @@ else
 	SHIM_TEST_CLIENTS=$(DOCKER); export SHIM_TEST_CLIENTS; $(CLIENTS) -v -timeout 90m -run '$(RUN)' ./clients $(if $(WRITE),-update)
 endif
 
-# What differs most between shims: life, streams, a terminal, a signal, limits, what outlives dockerd and a shim.
-SMOKE_CLIENTS := of_all|of_the_namespace|run|attach|run_-it,_resize|exec,_its_exit_codes|exec_-i|stop_with_grace|events,_in_order|OOM|update|named_and_anonymous_volumes|live-restore:_the_container.*|a_killed_shim:.*
-smoke-clients: deps build ## a dozen cases of Docker, whose daemon is Debian's: no build, at most three minutes (root)
+# What differs most between shims: life, streams, a terminal, a signal, limits, what outlives dockerd and a shim. Cases of nerdctl
+# have the names of those of Docker.
+SMOKE_CLIENTS := of_all|of_the_namespace|run|-i|logs_of_.*|attach|run_-it,_resize|exec,_its_exit_codes|exec_-i|stop_with_grace|events,_in_order|OOM|update|named_and_anonymous_volumes|live-restore:_the_container.*|a_killed_shim:.*
+smoke-clients: deps build ## a dozen cases of Docker, whose daemon is Debian's, and some of nerdctl, which is built once (root)
 	@$(CLIENTDEPS) debian
 	SHIM_TEST_CLIENTS=debian; export SHIM_TEST_CLIENTS; $(CLIENTS) -timeout 10m \
-		-run 'TestDocker_(Run|Exec|Stop|Limits|Files|Terminal|Restore|Settings|MountsBelowReadonly)/^($(SMOKE_CLIENTS))$$' ./clients
+		-run 'Test(Docker_(Run|Exec|Stop|Limits|Files|Terminal|Restore|Settings|MountsBelowReadonly)|Nerdctl)/^($(SMOKE_CLIENTS))$$' ./clients
 
 # Its programs are built for these alone, which takes a quarter of an hour; they stay in the cache. In a virtual machine, which
 # is slow, only what cgroups decide is tested, unless RUN says otherwise.

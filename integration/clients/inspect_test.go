@@ -26,11 +26,16 @@ func (d *dockerd) inspect(s *session) {
 	}
 	text, err := d.docker(s.Context, nil, append([]string{"inspect"}, list...)...)
 	s.Must(err, "inspect")
+	s.noteJSON(text)
+}
+
+// noteJSON puts what inspect says of containers into the account, without what differs between any two runs.
+func (s *session) noteJSON(text string, more ...string) {
 	var all []map[string]any
 	s.Must(json.Unmarshal([]byte(text), &all), "inspect")
 	slices.SortFunc(all, func(a, b map[string]any) int { return strings.Compare(fmt.Sprint(a["Name"]), fmt.Sprint(b["Name"])) })
 	for _, said := range all {
-		script.Delete(said, perRun...)
+		script.Delete(said, append(more, perRun...)...)
 	}
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)

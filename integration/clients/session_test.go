@@ -103,6 +103,7 @@ var volatile = []script.Replacement{
 	{Pattern: regexp.MustCompile(`\b[0-9a-f]{64}\b`), By: "<id>"},
 	{Pattern: regexp.MustCompile(`\b[0-9a-f]{12}\b`), By: "<short id>"},
 	{Pattern: regexp.MustCompile(`\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b`), By: "<mac>"},
+	{Pattern: regexp.MustCompile(`(?m)^time=.* msg="forward signal.*\n`), By: ""}, // nerdctl's, of one that comes at the end
 	{Pattern: regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)`), By: "<time>"},
 }
 

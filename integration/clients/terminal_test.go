@@ -29,7 +29,7 @@ func (t *terminal) shows(n int, text, end string) {
 }
 
 func (t *terminal) shown(n int, text, end string) error {
-	shown := strings.ReplaceAll(t.Shown(), "\x1b[6n", "") // busybox asks where the cursor is
+	shown := t.plain()
 	if strings.Count(shown, text) < n || !strings.HasSuffix(shown, end) {
 		return fmt.Errorf("the terminal shows %q, want %q %d times, and %q at the end", shown, text, n, end)
 	}
@@ -39,7 +39,13 @@ func (t *terminal) shown(n int, text, end string) error {
 // ends waits for docker's end, with an exit status, and puts what was shown into the account.
 func (t *terminal) ends(status int) {
 	t.Ends(status)
-	t.s.Note(t.Shown())
+	t.s.Note(t.plain())
+}
+
+// plain is what was shown without the times that busybox asks where the cursor is, or shows its prompt again because
+// the size has changed.
+func (t *terminal) plain() string {
+	return strings.NewReplacer("\x1b[6n", "", "\r"+prompt+"\x1b[J", "").Replace(t.Shown())
 }
 
 // interrupts types control-C until there are n prompts. The terminal must show each. One is not always enough, with
