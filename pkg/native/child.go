@@ -66,7 +66,7 @@ func (r *Run) trace(pid int) error {
 	resume := r.reaper.Suspend() // to waitid(2) a traced child that has stopped is like a dead one
 	r.untrace = func() { close(end); resume() }
 	if err := <-begun; err != nil {
-		return fmt.Errorf("trace the %s: %w", r.name, err)
+		return fmt.Errorf("trace the %s, for a fork outside of a full cgroup: %w", r.name, err)
 	}
 	return nil
 }
