@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/client"
@@ -160,6 +161,32 @@ func TestCreate_IsNotFoundBeforeItsEnd(t *testing.T) {
 		return
 	}
 	c.wantExit(0) // at the end of its input
+}
+
+// While a Delete is under way a container is stopped for all who ask. The runc shim answers after the Delete only, so
+// that containerd waits for State for two seconds, and then tells its client that there is no task.
+func TestDelete_IsStoppedBeforeItsEnd(t *testing.T) {
+	harness.OursOnly(t, "answers while a Delete is under way")
+	e := newEnv(t)
+	gate := harness.NewGate(t, publicDir(t))
+	c := e.run("c1", gated(gate, "poststop"), "true")
+	c.exit()
+	deleted := make(chan error, 1)
+	go func() { _, err := c.Task.Delete(e.ctx); deleted <- err }()
+	gate.WaitReached()
+	calls := callsOn(e.client.TaskService())
+	for name, want := range map[string]error{
+		"Get": nil, "List": nil, "Wait": nil, "ListPids": nil, "CloseIO": nil, "Kill": errdefs.ErrNotFound,
+		"Metrics": errdefs.ErrNotFound, "ResizePty": errdefs.ErrFailedPrecondition,
+	} {
+		ctx, cancel := context.WithTimeout(e.ctx, harness.Slow(10*time.Second))
+		if err := calls[name](ctx); !errors.Is(err, want) && !errors.Is(errgrpc.ToNative(err), want) {
+			t.Errorf("%s = %v, want %v", name, err, want)
+		}
+		cancel()
+	}
+	gate.Open()
+	e.must(<-deleted, "delete")
 }
 
 // A client that gives up while its Delete is under way finds a stopped task, and can delete it.
