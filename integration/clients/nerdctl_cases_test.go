@@ -350,10 +350,5 @@ compose up -d >/dev/null 2>&1; `
 				compose kill web >/dev/null 2>&1; nerdctl wait project-web-1; compose rm -f >/dev/null 2>&1` + down,
 			want: "paused\nup\n137\ngone\n",
 		},
-		{
-			name:   "compose up in the foreground, an interrupt",
-			script: up + `compose down >/dev/null 2>&1; setsid compose up >$W/out 2>$W/err & await true sh -c 'grep -q two $W/out && echo true'; pid=$(pgrep -f "compose --project-name project .* up" | head -n 1); kill -INT $pid; wait $! 2>/dev/null || :; nerdctl ps -q` + down,
-			want:   "gone\n",
-		},
 	}
 }
