@@ -51,8 +51,8 @@ func nerdctlExec() []clientCase {
 		},
 		{
 			name: "ten execs at once",
-			script: box + `for n in $(seq 10); do nerdctl exec box sh -c "echo $n; exit $n" >$W/$n || echo $? >>$W/$n & done; wait
-				for n in $(seq 10); do [ "$(echo $(cat $W/$n))" = "$n $n" ] || cat $W/$n; done; echo end`,
+			script: box + `for n in $(seq 10); do nerdctl exec box sh -c "echo $n; exit $n" >$W/$n 2>$W/err$n || grep -o 'code [0-9]*' $W/err$n >>$W/$n & done; wait
+				for n in $(seq 10); do [ "$(echo $(cat $W/$n))" = "$n code $n" ] || cat $W/$n; done; echo end`,
 			want: "end\n",
 		},
 		{

@@ -144,14 +144,13 @@ func nerdctlLogs() []clientCase {
 			want:   "0\nbox\n0\n",
 		},
 		{
-			name:   "logs of 20,001 lines, in order, --tail", // nerdctl run may end before it has shown all, with any shim
-			script: `seq 20001 >$W/want; nerdctl run -d --name box busybox seq 20001 >/dev/null; nerdctl wait box; await same sh -c 'nerdctl logs box | cmp - $W/want && echo same'; nerdctl logs --tail 1 box`,
-			want:   "0\n20001\n",
+			name:   "logs of 20,001 lines, in order, --tail", // of one that goes on: nerdctl drops the end of large outputs, with any shim
+			script: `seq 20001 >$W/want; nerdctl run -d --name box busybox sh -c 'seq 20001; exec sleep 1000' >/dev/null; await same sh -c 'nerdctl logs box | cmp - $W/want && echo same'; nerdctl logs --tail 1 box`,
+			want:   "20001\n",
 		},
 		{
 			name:   "a flood of 20 MB",
-			script: `nerdctl run -d --name box busybox sh -c 'yes 0123456789abcdef | head -c 20000000' >/dev/null; nerdctl wait box; await 20000000 sh -c 'nerdctl logs box | wc -c'`,
-			want:   "0\n",
+			script: `nerdctl run -d --name box busybox sh -c 'yes 0123456789abcdef | head -c 20000000; exec sleep 1000' >/dev/null; await 20000000 sh -c 'nerdctl logs box | wc -c'`,
 		},
 		{
 			name:   "logs -f",
@@ -166,8 +165,8 @@ func nerdctlLogs() []clientCase {
 		},
 		{
 			name:   "--log-opt max-size, max-file",
-			script: `nerdctl run -d --log-opt max-size=100K --log-opt max-file=2 --name box busybox seq 20000 >/dev/null; nerdctl wait box; await 20000 nerdctl logs --tail 1 box; ls $(dirname $(nerdctl inspect -f '{{.LogPath}}' box)) | grep -c json.log`,
-			want:   "0\n2\n",
+			script: `nerdctl run -d --log-opt max-size=100K --log-opt max-file=2 --name box busybox sh -c 'seq 20000; exec sleep 1000' >/dev/null; await 20000 nerdctl logs --tail 1 box; ls $(dirname $(nerdctl inspect -f '{{.LogPath}}' box)) | grep -c json.log`,
+			want:   "2\n",
 		},
 	}
 }
