@@ -15,7 +15,7 @@ if ! [ -d "$root" ]; then
 	"$here/deps.sh" >&2
 	mkdir -p "$cache"
 	temp=$(mktemp -d "$cache/packages.XXXXXX")
-	trap 'rm -rf "$temp"' EXIT
+	trap 'rm -rf --one-file-system "$temp"' EXIT # debootstrap mounts a procfs there, which stays if it is killed
 	echo "installing Debian $suite (once; it stays in the cache)" >&2
 	debootstrap --variant=minbase --include=busybox-static,containerd,gcc,libc6-dev,libseccomp-dev,make,rpm "$suite" \
 		"$temp/root" >"$temp/log" 2>&1 || {
