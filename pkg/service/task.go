@@ -76,8 +76,8 @@ func method[Request, Response any](call func(context.Context, *Request) (*Respon
 
 var empty = &emptypb.Empty{}
 
-func (t *taskService) State(_ context.Context, r *api.StateRequest) (*api.StateResponse, error) {
-	status, err := t.manager.Status(r.ID, r.ExecID)
+func (t *taskService) State(ctx context.Context, r *api.StateRequest) (*api.StateResponse, error) {
+	status, err := t.manager.Status(ctx, r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
 	}

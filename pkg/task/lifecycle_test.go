@@ -101,7 +101,7 @@ func TestShutdown_WaitsForTheLastContainer(t *testing.T) {
 	// All of this answers while Create hangs.
 	for what, err := range map[string]error{
 		"Container": func() error { _, err := s.Container("c1"); return err }(),
-		"Status":    func() error { _, err := s.Status("c1", ""); return err }(),
+		"Status":    func() error { _, err := s.Status(t.Context(), "c1", ""); return err }(),
 	} {
 		if !errdefs.IsNotFound(err) {
 			t.Errorf("%s while the container is being created = %v, want not found", what, err)

@@ -26,6 +26,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
@@ -106,9 +107,17 @@ func (m *Manager) AwaitContainer(ctx context.Context, containerID string) (*Cont
 	return m.Container(containerID)
 }
 
+// statusWait bounds how long Status waits for the end of a Create. containerd allows State two seconds.
+const statusWait = time.Second
+
 // Status returns the status of init if execID is empty, otherwise of an exec. A container that was deleted is Stopped:
-// containerd asks only if it does not know about the deletion.
-func (m *Manager) Status(containerID, execID string) (process.Status, error) {
+// containerd asks only if it does not know about the deletion. Status waits for the end of a Create under way, for a
+// second at most: nerdctl, which closes stdin as soon as it has copied it, asks for the task first, and does not close
+// stdin if there is none (pkg/taskutil, StdinCloser).
+func (m *Manager) Status(ctx context.Context, containerID, execID string) (process.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusWait)
+	defer cancel()
+	_ = m.awaitCreate(ctx, containerID, false) // after the time-out it is not found
 	c, err := m.Container(containerID)
 	if err != nil {
 		if status, ok := m.deletedStatus(containerID); ok && execID == "" {
