@@ -136,7 +136,7 @@ func TestExec_AddedBeforeTheContainerDiedCannotStart(t *testing.T) {
 		e.must(c.process.Kill(e.ctx, unix.SIGKILL), "kill "+id)
 		c.exit()
 		_, err := e.client.TaskService().Start(e.ctx, &tasks.StartRequest{ContainerID: id, ExecID: x.ID()})
-		wantError(t, errgrpc.ToNative(err), errdefs.ErrFailedPrecondition, id)
+		wantError(t, errgrpc.ToNative(err), errdefs.ErrFailedPrecondition)
 		if left := harness.InCgroup("/" + e.namespace + "/" + id); len(left) > 0 {
 			t.Errorf("alive after the exit of %s: %v", id, left)
 		}

@@ -171,23 +171,27 @@ func TestExec_DoesNotHangOnOutputThatItsChildrenHold(t *testing.T) {
 	}
 }
 
-func TestDelete_OnlyOneOfManySucceeds(t *testing.T) {
+func TestDelete_ManyAtOnceAreOne(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	x := c.exec("e1", config{}, nil, "true")
 	e.must(x.Start(e.ctx), "start e1")
 	x.exit()
 	service := e.client.TaskService()
-	wantOne(t, "exec", func() error {
+	deleteOften(t, "exec", 1, func() error {
 		_, err := service.DeleteProcess(e.ctx, &tasks.DeleteProcessRequest{ContainerID: "c1", ExecID: "e1"})
 		return err
 	})
 	x.closeIO()
 	e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill")
 	c.exit()
-	// Containerd takes a task that its shim does not know for deleted, so all of the calls that it passes on succeed.
-	direct := e.direct("c1")
-	wantOne(t, "container", func() error {
+	// Each gets the answer of the first, whose caller may have given up. From the runc shim only one gets any, and
+	// containerd takes a task that its shim does not know for deleted.
+	direct, succeed := e.direct("c1"), 6
+	if harness.Runtime() != harness.Ours {
+		succeed = 1
+	}
+	deleteOften(t, "container", succeed, func() error {
 		_, err := direct.Delete(e.ctx, &task3.DeleteRequest{ID: "c1"})
 		return err
 	})
@@ -195,15 +199,14 @@ func TestDelete_OnlyOneOfManySucceeds(t *testing.T) {
 	if got := strings.Count(e.events.Text("c1"), "delete c1"); got > 1 {
 		t.Errorf("events = %q, want one delete", e.events.Text("c1"))
 	}
-	// Its shim does not know the task any more.
 	_, _ = service.Delete(e.ctx, &tasks.DeleteTaskRequest{ContainerID: "c1"})
 	_, err := service.Delete(e.ctx, &tasks.DeleteTaskRequest{ContainerID: "c1"})
 	wantError(t, errgrpc.ToNative(err), errdefs.ErrNotFound, "c1")
 	c.closeIO()
 }
 
-// wantOne deletes several times at once and once more.
-func wantOne(t *testing.T, what string, remove func() error) {
+// deleteOften deletes five times at once and once more.
+func deleteOften(t *testing.T, what string, want int, remove func() error) {
 	t.Helper()
 	var all sync.WaitGroup
 	var succeeded atomic.Int32
@@ -220,8 +223,8 @@ func wantOne(t *testing.T, what string, remove func() error) {
 	}
 	all.Wait()
 	again()
-	if got := succeeded.Load(); got != 1 {
-		t.Errorf("%d Deletes of the %s succeeded, want one", got, what)
+	if got := succeeded.Load(); int(got) != want {
+		t.Errorf("%d Deletes of the %s succeeded, want %d", got, what, want)
 	}
 }
 
