@@ -7,8 +7,8 @@
 // containers. After each case nothing may be left of it.
 //
 // Most cases are shell scripts, with their output. In them:
-//   - docker is docker, with --runtime for run and create, and busybox is the test image; the files of BuildKit, crictl,
-//     ctr and nerdctl have what scripts of these call;
+//   - docker is docker, with --runtime for run and create, and busybox is the test image; the files of BuildKit,
+//     crictl, ctr and nerdctl have what scripts of these call;
 //   - await WANT COMMAND… runs the command until its output is WANT, and processes CONTAINER lists arguments;
 //   - rest N sleeps N seconds, on a slow machine so many times longer;
 //   - $W is a directory of the case's own.

@@ -22,7 +22,8 @@ func main() {
 	defer stop()
 	releases := flag.Bool("releases", false,
 		"also provide the other releases of containerd, as far as this machine can")
-	which := flag.String("clients", "", "also provide clients: \"debian\" for Debian's Docker and nerdctl alone, \"all\" for all")
+	which := flag.String("clients", "",
+		"also provide clients: \"debian\" for Debian's Docker and nerdctl alone, \"all\" for all")
 	kubernetes := flag.Bool("kubernetes", false, "also provide the programs of a Kubernetes")
 	flag.Parse()
 	dir, err := tools.Build(ctx)
