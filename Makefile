@@ -221,7 +221,7 @@ endif
 SMOKE_CLIENTS := of_all|of_the_namespace|run|-i|logs_of_.*|attach|run_-it,_resize|exec,_its_exit_codes|exec_-i|stop_with_grace|events,_in_order|OOM|update|named_and_anonymous_volumes|live-restore:_the_container.*|a_killed_shim:.*
 smoke-clients: deps build ## a dozen cases of Docker, whose daemon is Debian's, and some of nerdctl, which is built once (root)
 	@$(CLIENTDEPS) debian
-	SHIM_TEST_CLIENTS=debian; export SHIM_TEST_CLIENTS; $(CLIENTS) -timeout 10m \
+	SHIM_TEST_CLIENTS=debian; export SHIM_TEST_CLIENTS; $(CLIENTS) -timeout 20m \
 		-run 'Test(Docker_(Run|Exec|Stop|Limits|Files|Terminal|Restore|Settings|MountsBelowReadonly)|Nerdctl)/^($(SMOKE_CLIENTS))$$' ./clients
 
 # Its programs are built for these alone, which takes a quarter of an hour; they stay in the cache. In a virtual machine, which
