@@ -303,7 +303,7 @@ test-selinux: deps build ## tests under SELinux, in a virtual machine (root); PK
 		'./integration/containerd=TestRun|TestExec|TestTerminal' './integration/cri=SELinux|TestExec|TestPodFiles',-run '$(RUN)' $(PACKAGES))
 
 # CI's time ends before that of a package that hangs would.
-smoke-vm smoke-arm64: LIMIT ?= 6m
+smoke-vm smoke-arm64: LIMIT ?= 10m
 
 smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root)
 	@integration/vm/deps.sh
