@@ -123,6 +123,11 @@ func TestOOMWatch_ReportsKillsInNestedCgroups(t *testing.T) {
 	}
 	first, second := nest(t, c, "first"), nest(t, c, "second")
 	limitMemory(t, first) // first has a limit of its own; the processes of second meet that of c
+	if c.Unified() {      // c, with the memory of both, must not meet its own before
+		if err := Write(filepath.Join(first.Path(""), "memory.max"), strconv.Itoa(memoryLimit/2)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	start(t, first, hog).wait(t)
 	w.Check()
 	if got := reports.Load(); got != 1 {
