@@ -7,6 +7,7 @@ package native
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -332,5 +333,54 @@ func TestForkOutside_ChildIsStoppedUntilItHasEntered(t *testing.T) {
 			_, _ = sleeping.Kill(), sleeping.Release() // it sleeps for ever
 			_, _ = unix.Wait4(child, nil, 0, nil)
 		}
+	}
+}
+
+// Else the child would go on outside of the cgroup, with nobody who moves it there.
+func TestForkOutside_ChildDiesWithTheShim(t *testing.T) {
+	const inShim = "TEST_NATIVE_SHIM"
+	if os.Getenv(inShim) != "" {
+		p, err := New("test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, err := p.Start(held(t), [3]*os.File{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var request Request
+		request.ForkOutside(nil, func(pid int) error { fmt.Println(pid); select {} })
+		request.Sleep()
+		_, err = run.Execute(context.Background(), &request)
+		t.Fatal(err)
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) //nolint:errcheck // it was possible before
+	shim := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	shim.Env = append(os.Environ(), inShim+"=1")
+	out, err := shim.StdoutPipe()
+	if err == nil {
+		err = shim.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var child int
+	if _, err := fmt.Fscan(out, &child); err != nil {
+		t.Fatal(err)
+	}
+	_ = shim.Process.Kill()
+	_ = shim.Wait()
+	var status unix.WaitStatus
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); runtime.Gosched() {
+		if n, err := unix.Wait4(child, &status, unix.WNOHANG, nil); n == child || err != nil && !errors.Is(err, unix.ECHILD) {
+			break
+		}
+	}
+	if !status.Signaled() || status.Signal() != unix.SIGKILL {
+		_ = unix.Kill(child, unix.SIGKILL)
+		t.Errorf("status of the child = %#x, want SIGKILL", status)
 	}
 }

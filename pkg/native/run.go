@@ -51,7 +51,7 @@ type Run struct {
 	resumed  *Step       // the Hold that Resume ended, until the process confirms that; else nil
 	failed   *Step       // that failed; else nil
 	failure  error       // the error of failed
-	untrace  func()      // ends the tracing of current and of its child; nil for none
+	untrace  func(int)   // ends the tracing of current and of its child, whose pid lets it go; nil for none
 }
 
 // Execute sends the request and returns the process that runs its program, that sleeps, or that is held. The caller
@@ -61,7 +61,7 @@ func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error
 	if err := r.send(); err != nil {
 		return nil, errors.Join(err, r.socket.Close(), r.kill(r.current))
 	}
-	defer func() { r.letChildGo() }()
+	defer r.endTracing(0)
 	stop := context.AfterFunc(ctx, func() { _ = r.socket.SetDeadline(time.Unix(1, 0)) }) // fails only if closed
 	if request.Meanwhile != nil {
 		request.Meanwhile()
@@ -344,8 +344,11 @@ func (r *Run) followChild(ctx context.Context, pid int, fork *Step) error {
 	if err := r.collect(ended); err != nil || fork.grant == nil {
 		return err
 	}
-	defer r.letChildGo()
-	return fork.grant(pid)
+	if err := fork.grant(pid); err != nil {
+		return err
+	}
+	r.endTracing(pid)
+	return nil
 }
 
 // claim registers a child, so that only we wait for it.
