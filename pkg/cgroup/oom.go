@@ -157,7 +157,7 @@ func (w *OOMWatch) log() {
 	if w.unlogged > 0 {
 		entry := log.L.WithField("cgroup", w.cgroup).WithField("kills", w.unlogged)
 		if w.whose != "" {
-			entry = entry.WithField("limit of", w.whose)
+			entry = entry.WithField("limit_of", w.whose)
 		}
 		entry.Info("out of memory: processes killed")
 		w.unlogged, w.logged = 0, time.Now()

@@ -162,7 +162,7 @@ func (p *Process) startLimits(asked time.Time) {
 	}
 	firstLook := r.limits.NextLook(0, 0, processors())
 	r.mu.Lock()
-	r.started = asked
+	r.started, r.grown = asked, asked
 	if t := r.limits.WallTime; t > 0 {
 		r.wall = time.AfterFunc(t, func() { p.killOverLimit(limit.WallTime) })
 	}

@@ -4,6 +4,7 @@
 package task
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -13,9 +14,11 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// A shim that lives for long does not remember all that it ever had, and a new container hides one that was deleted.
+// A shim that lives for long does not remember all that it ever had, and forgets a container when its id is used again,
+// even if that fails.
 func TestDelete_IsRememberedForTheLastContainers(t *testing.T) {
-	s := newManager(t, &fakeEngine{})
+	engine := &fakeEngine{}
+	s := newManager(t, engine)
 	bundle := newBundle(t, goodSpec())
 	create := func(id string) {
 		t.Helper()
@@ -33,8 +36,17 @@ func TestDelete_IsRememberedForTheLastContainers(t *testing.T) {
 			t.Errorf("status of %s = %v (%v), want %v", id, status.State, err, want)
 		}
 	}
-	if status, err := s.Status(t.Context(), "c0", ""); !errdefs.IsNotFound(err) {
-		t.Errorf("status of the first = %v (%v), want not found", status.State, err)
+	engine.create = func(process.Config) error { return errors.New("no container") }
+	if _, err := s.Create(t.Context(), CreateRequest{ID: "c3", Bundle: bundle}); err == nil {
+		t.Error("Create = nil, want an error")
+	}
+	for _, id := range []string{"c0", "c3"} {
+		if status, err := s.Status(t.Context(), id, ""); !errdefs.IsNotFound(err) {
+			t.Errorf("status of %s = %v (%v), want not found", id, status.State, err)
+		}
+		if status, err := s.Delete(t.Context(), id, ""); !errdefs.IsNotFound(err) {
+			t.Errorf("Delete of %s = %v (%v), want not found", id, status.State, err)
+		}
 	}
 }
 

@@ -176,6 +176,7 @@ func (m *Manager) reserve(containerID string, cancel context.CancelFunc) error {
 		return fmt.Errorf("container %q: %w", containerID, err)
 	}
 	m.containers[containerID] = &entry{cancel: cancel, created: make(chan struct{})}
+	m.deleted = slices.DeleteFunc(m.deleted, func(s process.Status) bool { return s.ID == containerID })
 	return nil
 }
 
@@ -227,18 +228,15 @@ func (m *Manager) releaseDeleted(c *Container) {
 	}
 }
 
-// deletedStatus returns the status of a container that was deleted, if it is remembered and its id is free.
-func (m *Manager) deletedStatus(containerID string) (process.Status, bool) {
+// deletedStatus returns the status of a container that was deleted, if it is remembered. A Create with its id forgets it.
+func (m *Manager) deletedStatus(containerID string) (status process.Status, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.containers[containerID] == nil {
-		for _, status := range slices.Backward(m.deleted) {
-			if status.ID == containerID {
-				return status, true
-			}
-		}
+	i := slices.IndexFunc(m.deleted, func(s process.Status) bool { return s.ID == containerID })
+	if i < 0 {
+		return process.Status{}, false
 	}
-	return process.Status{}, false
+	return m.deleted[i], true
 }
 
 // Close ends the goroutine of the Reconciler. It is called when the shim ends, which containers may outlive: they keep
