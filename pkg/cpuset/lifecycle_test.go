@@ -241,8 +241,14 @@ func TestReconcile_OfAPodTakesNoScarceInstance(t *testing.T) {
 			w, g, opened := plant(t), newGate(), false
 			r := cpuset.New(w.root, func() (cpuset.Notifier, error) { opened = true; return g.open() })
 			add(t, r, w.follow(source))
-			if r.Stop(); opened != want {
+			if opened != want {
 				t.Errorf("a notifier for source %s: %t, want %t", source, opened, want)
+			}
+			another := w.follow("shared")
+			another.ID = "c2"
+			add(t, r, another)
+			if r.Stop(); !opened {
+				t.Error("no notifier once another container follows a source that is no parent")
 			}
 		})
 	}

@@ -165,10 +165,7 @@ func (r *Reconciler) change(do func()) {
 	}
 	<-r.cgroupLock // released first: the goroutine may be waiting for it
 	if ended != nil {
-		ended.cancel()
-		if err := ended.notifier.Close(); err != nil {
-			log.L.WithError(err).Warn("cpuset: close the notifier")
-		}
+		ended.end()
 		ended.Wait()
 	}
 }
@@ -198,33 +195,51 @@ const (
 type loop struct {
 	sync.WaitGroup
 	notifier Notifier
+	saving   bool // an inotify instance: notifier is a clock
 	cancel   context.CancelFunc
 }
 
-// notifier returns what tells of changes. The pods of a node, which follow their parents, would take all inotify
-// instances of root's where those are few: they look at the time instead.
-func (r *Reconciler) notifier() (Notifier, error) {
-	ofPods := !slices.ContainsFunc(r.following(), func(f *follower) bool { return f.Source != Parent })
-	if ofPods && scarce() {
-		return newClock(), nil
+// end has the goroutine end.
+func (l *loop) end() {
+	l.cancel()
+	if err := l.notifier.Close(); err != nil {
+		log.L.WithError(err).Warn("cpuset: close the notifier")
 	}
-	return r.open()
 }
 
-// updateWatches watches what the containers that follow depend on, and starts the goroutine if there is none. It is
-// called with cgroupLock held.
-func (r *Reconciler) updateWatches() {
-	if r.loop == nil {
-		notifier, err := r.notifier()
+// begin starts the goroutine, in place of another one that it joins. The pods of a node, which follow their parents,
+// would take all inotify instances of root's where those are few.
+func (r *Reconciler) begin(saving bool, former *loop) {
+	var notifier Notifier = newClock()
+	if !saving {
+		opened, err := r.open()
 		if err != nil {
 			log.L.WithError(err).Warnf("cpuset: changes of sources are seen after up to %v "+
 				"(is fs.inotify.max_user_instances used up?)", resyncMax)
-			notifier = newClock()
+		} else {
+			notifier = opened
 		}
-		ctx, cancel := context.WithCancel(context.Background())
-		l := &loop{notifier: notifier, cancel: cancel}
-		l.Go(func() { r.run(ctx, l) }) // ends with the last container that follows, or by Stop; change joins it
-		r.loop = l
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &loop{notifier: notifier, saving: saving, cancel: cancel}
+	r.loop = l
+	l.Go(func() { // ends with the last container that follows, or by Stop; change joins it
+		if former != nil {
+			former.Wait()
+		}
+		r.run(ctx, l)
+	})
+	if former != nil {
+		former.end()
+	}
+}
+
+// updateWatches watches what the containers that follow depend on, with the goroutine for it. It is called with
+// cgroupLock held.
+func (r *Reconciler) updateWatches() {
+	ofPods := !slices.ContainsFunc(r.following(), func(f *follower) bool { return f.Source != Parent })
+	if r.loop == nil || r.loop.saving && !ofPods {
+		r.begin(ofPods && scarce(), r.loop)
 	}
 	var files, dirs []string
 	for _, f := range r.following() {
