@@ -107,7 +107,7 @@ usr1" nerdctl logs box; nerdctl kill -s TERM box; nerdctl wait box`,
 		{
 			name: "--restart always, on-failure, unless-stopped",
 			script: `nerdctl run -d --name box --restart always busybox sh -c 'echo x; exec sleep 1000' >/dev/null; kill -9 $(nerdctl inspect -f '{{.State.Pid}}' box); await 2 sh -c 'nerdctl logs box | wc -l'; nerdctl stop -t 0 box
-				nerdctl run -d --name two --restart on-failure:2 busybox sh -c 'echo x; exit 3' >/dev/null; await '2 exited' nerdctl inspect -f '{{.RestartCount}} {{.State.Status}}' two; nerdctl rm -f two
+				nerdctl run -d --name two --restart on-failure:2 busybox sh -c 'echo x; exit 3' >/dev/null; await 3 sh -c 'nerdctl logs two | wc -l'; await '2 exited' nerdctl inspect -f '{{.RestartCount}} {{.State.Status}}' two; nerdctl rm -f two
 				nerdctl run -d --name three --restart unless-stopped busybox sleep 1000 >/dev/null; kill -9 $(nerdctl inspect -f '{{.State.Pid}}' three); await 1 nerdctl inspect -f '{{.RestartCount}}' three
 				await again nerdctl exec three echo again; nerdctl stop -t 0 three`,
 			want: "box\ntwo\nthree\n",
