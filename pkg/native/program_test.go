@@ -349,7 +349,7 @@ func TestForkOutside_ChildDiesWithTheShim(t *testing.T) {
 			t.Fatal(err)
 		}
 		var request Request
-		request.ForkOutside(nil, func(pid int) error { fmt.Println(pid); select {} })
+		request.ForkOutside(nil, func(pid int) error { fmt.Fprintln(os.Stdout, pid); select {} })
 		request.Sleep()
 		_, err = run.Execute(context.Background(), &request)
 		t.Fatal(err)

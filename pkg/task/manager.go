@@ -228,7 +228,8 @@ func (m *Manager) releaseDeleted(c *Container) {
 	}
 }
 
-// deletedStatus returns the status of a container that was deleted, if it is remembered. A Create with its id forgets it.
+// deletedStatus returns the status of a container that was deleted, if it is remembered. A Create with the same id
+// forgets it.
 func (m *Manager) deletedStatus(containerID string) (status process.Status, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
