@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -73,8 +74,8 @@ func TestClose_ReturnsWhereverTheCopyingStands(t *testing.T) {
 		{"the process does not read stdin", func(t *testing.T) *env {
 			t.Helper()
 			r := newEnv(t, false, "stdin")
-			in := r.client("stdin")
 			r.run("sleep", "1000")
+			in := r.client("stdin")
 			flood(in)
 			eventually(t, "the copier is blocked", blocked)
 			return r
@@ -82,7 +83,6 @@ func TestClose_ReturnsWhereverTheCopyingStands(t *testing.T) {
 		{"the process of a terminal does not read", func(t *testing.T) *env {
 			t.Helper()
 			r := newEnv(t, true, "stdin", "stdout")
-			in := r.client("stdin")
 			slave := openSlave(t, r.attach())
 			tio, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
 			if err != nil {
@@ -93,7 +93,7 @@ func TestClose_ReturnsWhereverTheCopyingStands(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.started()
-			flood(in)
+			flood(r.client("stdin"))
 			eventually(t, "the copier is blocked", blocked)
 			return r
 		}},
@@ -180,7 +180,7 @@ func TestStarted_TwiceIsRefused(t *testing.T) {
 func TestStreams_MethodsAreSafeForConcurrentUse(t *testing.T) {
 	for range 50 {
 		r := newEnv(t, true, "stdin", "stdout")
-		in, out := r.client("stdin"), r.client("stdout")
+		out := r.client("stdout")
 		slave := openSlave(t, r.attach())
 		var all sync.WaitGroup
 		check := func(op string, err error) {
@@ -194,7 +194,12 @@ func TestStreams_MethodsAreSafeForConcurrentUse(t *testing.T) {
 			func() { check("CloseStdin", r.CloseStdin()) },
 			func() { check("Drain", r.Drain(t.Context())) },
 			func() { _, _ = slave.WriteString("hello\n") },
-			func() { _, _ = in.WriteString("hello\n") },
+			func() {
+				if in, err := openFD(filepath.Join(r.dir, "stdin"), unix.O_WRONLY|unix.O_NONBLOCK, 0); err == nil {
+					_, _ = unix.Write(in, []byte("hello\n"))
+					_ = unix.Close(in)
+				}
+			},
 			func() { _, _ = out.Read(make([]byte, 100)) },
 			func() { check("Close", r.Close()) },
 		} {

@@ -18,8 +18,9 @@ import (
 
 func TestCopy_EachStreamGoesWhereItBelongs(t *testing.T) {
 	r := newEnv(t, false, "stdin", "stdout", "stderr")
-	in, out, errs := r.client("stdin"), r.client("stdout"), r.client("stderr")
+	out, errs := r.client("stdout"), r.client("stderr")
 	r.run("sh", "-c", "cat; echo to stderr >&2")
+	in := r.client("stdin")
 	write(t, in, "to stdout")
 	in.Close()
 	if err := r.CloseStdin(); err != nil {
@@ -32,8 +33,9 @@ func TestCopy_EachStreamGoesWhereItBelongs(t *testing.T) {
 func TestCopy_TenMegabytesArriveUnchanged(t *testing.T) {
 	const size = 10 << 20
 	r := newEnv(t, false, "stdin", "stdout", "stderr")
-	in, out, errs := r.client("stdin"), r.client("stdout"), r.client("stderr")
+	out, errs := r.client("stdout"), r.client("stderr")
 	cmd := r.run("tee", "/dev/stderr")
+	in := r.client("stdin")
 
 	type result struct {
 		name string

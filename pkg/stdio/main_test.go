@@ -191,16 +191,28 @@ func (r *env) run(args ...string) *exec.Cmd {
 func (r *env) process() *os.File {
 	r.t.Helper()
 	_, stdout, _ := r.Child()
-	fd, err := unix.FcntlInt(stdout.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	return r.duplicate(stdout)
+}
+
+// processStdin returns the reading end that a process would have as its stdin.
+func (r *env) processStdin() *os.File {
+	r.t.Helper()
+	stdin, _, _ := r.Child()
+	return r.duplicate(stdin)
+}
+
+func (r *env) duplicate(f *os.File) *os.File {
+	r.t.Helper()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	f := os.NewFile(uintptr(fd), "the process's stdout")
-	r.t.Cleanup(func() { f.Close() })
-	return f
+	own := os.NewFile(uintptr(fd), "the process's end")
+	r.t.Cleanup(func() { own.Close() })
+	return own
 }
 
-// client opens a fifo as containerd's client would.
+// client opens a fifo as containerd's client would. Before Started, stdin lets no client in.
 func (r *env) client(name string) *os.File {
 	r.t.Helper()
 	flags := os.O_RDONLY

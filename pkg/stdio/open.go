@@ -154,25 +154,42 @@ const readerPatience = time.Second
 
 // input is the fifo, or the pipe of a streaming client, that stdin comes from.
 type input struct {
-	*pipeEnd
-	hold   *os.File // writing end: clients may come and go until it is closed
-	stream *stream  // nil for a fifo
+	*pipeEnd          // nil before begin
+	hold     *os.File // writing end: clients may come and go until it is closed; nil before begin
+	fifo     *os.File // with O_PATH, which lets no writer go on; nil for a stream
+	stream   *stream  // nil for a fifo
+	ended    bool     // CloseStdin was called before begin
 }
 
 func openFifoInput(path string) (*input, error) {
-	r, err := openFD(path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	fd, err := openFD(path, unix.O_PATH, 0)
 	if err != nil {
 		return nil, unusable(err)
 	}
-	if !isFifo(r) {
-		_ = unix.Close(r) // opened for reading: nothing can be lost
-		return nil, fmt.Errorf("not a fifo: %w", errdefs.ErrFailedPrecondition)
-	}
-	in := &input{pipeEnd: newPipeEnd(r, path)}
-	if in.hold, err = openOtherEnd(r, unix.O_WRONLY, path); err != nil {
-		return nil, errors.Join(err, in.Close())
+	in := &input{fifo: os.NewFile(uintptr(fd), path)}
+	if !isFifo(fd) {
+		return nil, errors.Join(fmt.Errorf("not a fifo: %w", errdefs.ErrFailedPrecondition), in.Close())
 	}
 	return in, nil
+}
+
+// begin opens the ends of a fifo: a writer waits for the first reader (fifo(7)). As with the runc shim, a client writes
+// when the process is created (containerd-shim-runc-v2/process/init.go, openStdin): nerdctl asks for the task at the
+// end of its input, and sends no CloseIO if there is no task (pkg/taskutil, StdinCloser).
+func (i *input) begin() error {
+	if i.fifo == nil {
+		return nil
+	}
+	r, err := openFD(fmt.Sprintf("/proc/self/fd/%d", i.fifo.Fd()), unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	_ = i.fifo.Close() // O_PATH
+	i.pipeEnd = newPipeEnd(r, i.fifo.Name())
+	if !i.ended {
+		i.hold, err = openOtherEnd(r, unix.O_WRONLY, i.fifo.Name())
+	}
+	return err
 }
 
 func (i *input) Close() error {
@@ -182,7 +199,7 @@ func (i *input) Close() error {
 	if i.stream != nil {
 		return i.stream.Close()
 	}
-	return closeAll(i.pipeEnd, i.hold)
+	return closeAll(i.pipeEnd, i.hold, i.fifo)
 }
 
 // fifoOutput is a fifo that stdout or stderr leads to.

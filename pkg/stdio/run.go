@@ -203,6 +203,9 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 		}
 	}
 	if s.input != nil {
+		if err := s.input.begin(); err != nil {
+			return fmt.Errorf("stdin: %w", err)
+		}
 		s.copy(&copier{name: "stdin", from: s.input.pipeEnd, source: s.input, to: toStdin})
 	}
 	for i, out := range outputs {
@@ -228,12 +231,17 @@ func (s *Streams) copy(c *copier) {
 // CloseStdin lets the stdin of the process end. As with the runc shim, the process reads to the last byte that a client
 // sends, and sees the end when every client has closed the fifo. Until CloseStdin, clients may come and go
 // (containerd-shim-runc-v2/process/init.go, openStdin: CloseIO closes the shim's own writer). A terminal in line mode
-// gets its end-of-file character. Without stdin, and when called again, it does nothing.
+// gets its end-of-file character. Before Started, the end is kept until then. Without stdin, and when called again,
+// CloseStdin does nothing.
 func (s *Streams) CloseStdin() error {
 	if s.input == nil {
 		return nil
 	}
-	return closeAll(s.input.hold)
+	s.mu.Lock()
+	s.input.ended = true
+	hold := s.input.hold
+	s.mu.Unlock()
+	return closeAll(hold)
 }
 
 // Resize sets the size of the terminal in characters. Without a terminal, before Started and after Close the error is

@@ -5,6 +5,7 @@ package stdio
 
 import (
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -49,21 +50,44 @@ func TestCloseStdin_DeliversWhatIsBuffered(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newEnv(t, false, "stdin", "stdout")
-			in, out := r.client("stdin"), r.client("stdout")
-			text := pattern(60_000)
+			r := newEnv(t, false, "stdin")
+			process := r.processStdin()
+			r.started()
+			in := r.client("stdin")
+			text := pattern(120_000) // a pipe and a part of another
 			write(t, in, text)
-			tt.close(t, r, in.Close) // before there is a process
-			r.run("cat")
-			wantRest(t, out, text)
+			tt.close(t, r, in.Close) // before the process reads
+			wantRest(t, process, text)
 		})
 	}
 }
 
+// A client that has written its input asks for the task: nerdctl loses the end of its input if there is none.
+func TestStdin_LetsNoClientWriteBeforeStarted(t *testing.T) {
+	r := newEnv(t, false, "stdin")
+	if fd, err := openFD(filepath.Join(r.dir, "stdin"), unix.O_WRONLY|unix.O_NONBLOCK, 0); !errors.Is(err, unix.ENXIO) {
+		t.Fatalf("a client opens stdin before Started: descriptor %d, %v, want ENXIO", fd, err)
+	}
+	r.started()
+	r.client("stdin").Close()
+}
+
+func TestCloseStdin_BeforeStartedIsKept(t *testing.T) {
+	r := newEnv(t, false, "stdin")
+	process := r.processStdin()
+	if err := r.CloseStdin(); err != nil {
+		t.Fatal(err)
+	}
+	r.started()
+	wantRest(t, process, "")
+}
+
 func TestStdin_EndsWhenTheProcessClosesIt(t *testing.T) {
 	r := newEnv(t, false, "stdin", "stdout")
-	in, out := r.client("stdin"), r.client("stdout")
-	r.run("sh", "-c", "exec <&-; echo closed; exec sleep 1000")
+	out := r.client("stdout")
+	r.run("sh", "-c", "read line; exec <&-; echo closed; exec sleep 1000")
+	in := r.client("stdin")
+	write(t, in, "line\n")
 	wantRead(t, out, "closed\n")
 	eventually(t, "the client learns that nobody reads", func() bool {
 		_, err := in.WriteString("x")
@@ -85,9 +109,8 @@ func TestCloseStdin_WithoutStdinDoesNothing(t *testing.T) {
 // runtime's poller.
 func TestStdin_WaitsInThePollerWhileIdle(t *testing.T) {
 	r := newEnv(t, false, "stdin")
-	in := r.client("stdin")
 	r.run("sleep", "1000")
-	in.Close()
+	r.client("stdin").Close()
 	eventually(t, "the copier of stdin sleeps", func() bool {
 		return strings.Contains(goroutines(), "[IO wait]")
 	})

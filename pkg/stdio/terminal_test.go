@@ -87,12 +87,12 @@ func (r *env) runOn(tty string, args ...string) *exec.Cmd {
 
 func TestTerminal_CarriesInputAndOutput(t *testing.T) {
 	r := newEnv(t, true, "stdin", "stdout", "stderr") // stderr is ignored
-	in, out := r.client("stdin"), r.client("stdout")
+	out := r.client("stdout")
 	tty := r.attach()
 	cmd := r.runOn(tty, "sh", "-c", "stty -echo; echo ready; read x; echo got $x; tty; echo error >&2")
 	r.started()
 	wantRead(t, out, "ready\r\n")
-	write(t, in, "a line\n")
+	write(t, r.client("stdin"), "a line\n")
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestResize_WithoutTerminalIsRefused(t *testing.T) {
 // systemd as a container's init closes its console and opens it again.
 func TestTerminal_SurvivesBeingClosedAndOpenedAgain(t *testing.T) {
 	r := newEnv(t, true, "stdin", "stdout")
-	in, out := r.client("stdin"), r.client("stdout")
+	out := r.client("stdout")
 	tty := r.attach()
 	r.started()
 	for i := range 20 {
@@ -196,7 +196,7 @@ func TestTerminal_SurvivesBeingClosedAndOpenedAgain(t *testing.T) {
 		eventually(t, "the copiers sleep", asleep(2))
 	}
 	slave := openSlave(t, tty)
-	write(t, in, "answer\n")
+	write(t, r.client("stdin"), "answer\n")
 	wantRead(t, slave, "answer\n")
 }
 
@@ -209,9 +209,10 @@ func TestTerminal_CloseStdinTypesTheEndOfFile(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newEnv(t, true, "stdin", "stdout")
-			in, out := r.client("stdin"), r.client("stdout")
+			out := r.client("stdout")
 			cmd := r.runOn(r.attach(), "sh", "-c", "stty -echo -onlcr; echo ready; cat; echo end")
 			r.started()
+			in := r.client("stdin")
 			wantRead(t, out, "ready")
 			wantRead(t, out, "\n")
 			write(t, in, tt.input)
