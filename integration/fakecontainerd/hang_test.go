@@ -55,8 +55,10 @@ func TestCreate_WhileItHangsTheRestOfThePodIsServed(t *testing.T) {
 		_, err := s.State(f.Ctx, &task.StateRequest{ID: "pod"})
 		return err
 	}), "state of pod")
-	_, err := s.State(f.Ctx, &task.StateRequest{ID: "app"}) // after a second
-	f.WantError(err, notFound)
+	f.WantError(within(t, "State of the container that is being created", func() error {
+		_, err := s.State(f.Ctx, &task.StateRequest{ID: "app"})
+		return err
+	}), notFound)
 	f.WantError(within(t, "Pids of the container that is being created", func() error {
 		_, err := s.Pids(f.Ctx, &task.PidsRequest{ID: "app"})
 		return err

@@ -81,6 +81,7 @@ func (p *Process) startWithStreams(ctx context.Context, start func(*stdio.Stream
 		return err
 	}
 	p.setHandle(handle, streams)
+	p.OpenStdin()
 	started = true
 	if p.startWasKilled() { // just before there was a handle
 		_ = handle.Signal(syscall.SIGKILL) // it may be dead already

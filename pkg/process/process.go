@@ -147,6 +147,20 @@ func (p *Process) Resize(width, height uint16) error {
 // CloseStdin ends the process's standard input after what was sent so far.
 func (p *Process) CloseStdin() error { return p.askStreams(OpCloseIO, (*stdio.Streams).CloseStdin) }
 
+// OpenStdin lets clients write to stdin. It is called once for a process that runs, when its state can be asked for: by
+// the owner of a container that New has made, otherwise by Start. Without streams it does nothing.
+func (p *Process) OpenStdin() {
+	p.mu.Lock()
+	streams := p.streams
+	p.mu.Unlock()
+	if streams == nil {
+		return // an init to be restored: Start does
+	}
+	if err := streams.OpenStdin(); err != nil {
+		logger(p.container.ID()).WithError(err).WithField("exec", p.execID).Error("the process sees the end of its input")
+	}
+}
+
 // askStreams has the streams act for op, if the state table allows it: now, or in setHandle if there are none yet.
 func (p *Process) askStreams(op Op, act func(*stdio.Streams) error) error {
 	p.mu.Lock()

@@ -88,7 +88,7 @@ func (w *streamEnv) open() {
 	w.t.Cleanup(func() { _ = s.Close() })
 	stdin, stdout, _ := s.Child()
 	w.streams, w.stdin, w.stdout = s, w.dup(stdin), w.dup(stdout)
-	if err := s.Started(w.t.Context()); err != nil {
+	if err := errors.Join(s.Started(w.t.Context()), s.OpenStdin()); err != nil {
 		w.t.Fatal(err)
 	}
 }

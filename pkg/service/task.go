@@ -76,8 +76,8 @@ func method[Request, Response any](call func(context.Context, *Request) (*Respon
 
 var empty = &emptypb.Empty{}
 
-func (t *taskService) State(ctx context.Context, r *api.StateRequest) (*api.StateResponse, error) {
-	status, err := t.manager.Status(ctx, r.ID, r.ExecID)
+func (t *taskService) State(_ context.Context, r *api.StateRequest) (*api.StateResponse, error) {
+	status, err := t.manager.Status(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func (t *taskService) Kill(ctx context.Context, r *api.KillRequest) (*emptypb.Em
 	if r.Signal > lastSignal {
 		return nil, fmt.Errorf("signal %d: must be at most %d: %w", r.Signal, lastSignal, errdefs.ErrInvalidArgument)
 	}
-	c, err := t.manager.AwaitContainer(ctx, r.ID)
+	c, err := t.manager.Container(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -211,31 +211,22 @@ func (t *taskService) Exec(_ context.Context, r *api.ExecProcessRequest) (*empty
 	return empty, t.manager.Exec(c, r.ExecID, &spec, streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal))
 }
 
-func (t *taskService) ResizePty(ctx context.Context, r *api.ResizePtyRequest) (*emptypb.Empty, error) {
+func (t *taskService) ResizePty(_ context.Context, r *api.ResizePtyRequest) (*emptypb.Empty, error) {
 	if r.Width > math.MaxUint16 || r.Height > math.MaxUint16 {
 		return nil, fmt.Errorf(
 			"terminal size %dx%d: must be at most %d each: %w", r.Width, r.Height, math.MaxUint16,
 			errdefs.ErrInvalidArgument,
 		)
 	}
-	p, err := t.awaitProcess(ctx, r.ID, r.ExecID)
+	p, err := t.manager.Process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
 	}
 	return empty, p.Resize(uint16(r.Width), uint16(r.Height))
 }
 
-// awaitProcess returns a process once its container is created.
-func (t *taskService) awaitProcess(ctx context.Context, containerID, execID string) (*process.Process, error) {
-	c, err := t.manager.AwaitContainer(ctx, containerID)
-	if err != nil {
-		return nil, err
-	}
-	return c.Process(execID)
-}
-
-func (t *taskService) CloseIO(ctx context.Context, r *api.CloseIORequest) (*emptypb.Empty, error) {
-	p, err := t.awaitProcess(ctx, r.ID, r.ExecID)
+func (t *taskService) CloseIO(_ context.Context, r *api.CloseIORequest) (*emptypb.Empty, error) {
+	p, err := t.manager.Process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
 	}
@@ -258,11 +249,7 @@ func (t *taskService) Update(ctx context.Context, r *api.UpdateTaskRequest) (*em
 }
 
 func (t *taskService) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitResponse, error) {
-	c, err := t.manager.Container(r.ID)
-	if err != nil {
-		return nil, err
-	}
-	p, err := c.Process(r.ExecID)
+	p, err := t.manager.Process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
 	}

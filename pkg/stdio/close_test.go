@@ -189,7 +189,13 @@ func TestStreams_MethodsAreSafeForConcurrentUse(t *testing.T) {
 			}
 		}
 		for _, f := range []func(){
-			func() { check("Started", r.Started(t.Context())) },
+			func() {
+				if err := r.Started(t.Context()); err != nil {
+					check("Started", err)
+					return
+				}
+				check("OpenStdin", r.OpenStdin())
+			},
 			func() { check("Resize", r.Resize(80, 25)) },
 			func() { check("CloseStdin", r.CloseStdin()) },
 			func() { check("Drain", r.Drain(t.Context())) },

@@ -168,6 +168,9 @@ func (r *env) started() {
 	if err := r.Started(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
+	if err := r.OpenStdin(); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // run starts a process with the streams, and has them copied.
@@ -212,7 +215,7 @@ func (r *env) duplicate(f *os.File) *os.File {
 	return own
 }
 
-// client opens a fifo as containerd's client would. Before Started, stdin lets no client in.
+// client opens a fifo as containerd's client would. Before OpenStdin, stdin lets no client in.
 func (r *env) client(name string) *os.File {
 	r.t.Helper()
 	flags := os.O_RDONLY

@@ -154,11 +154,11 @@ const readerPatience = time.Second
 
 // input is the fifo, or the pipe of a streaming client, that stdin comes from.
 type input struct {
-	*pipeEnd          // nil before begin
-	hold     *os.File // writing end: clients may come and go until it is closed; nil before begin
+	*pipeEnd          // nil before open
+	hold     *os.File // writing end: clients may come and go until it is closed; nil before open
 	fifo     *os.File // with O_PATH, which lets no writer go on; nil for a stream
 	stream   *stream  // nil for a fifo
-	ended    bool     // CloseStdin was called before begin
+	ended    bool     // CloseStdin was called before open
 }
 
 func openFifoInput(path string) (*input, error) {
@@ -173,10 +173,8 @@ func openFifoInput(path string) (*input, error) {
 	return in, nil
 }
 
-// begin opens the ends of a fifo: a writer waits for the first reader (fifo(7)). As with the runc shim, a client writes
-// when the process is created (containerd-shim-runc-v2/process/init.go, openStdin): nerdctl asks for the task at the
-// end of its input, and sends no CloseIO if there is no task (pkg/taskutil, StdinCloser).
-func (i *input) begin() error {
+// open opens both ends of a fifo. The first reader lets a waiting writer go on (fifo(7)).
+func (i *input) open() error {
 	if i.fifo == nil {
 		return nil
 	}

@@ -163,7 +163,7 @@ func (t *terminalInput) end(context.Context) error {
 func (t *terminalInput) Close() error { return nil }
 
 // Started is called once, after the process was created. It closes the process's ends, receives the master of the
-// terminal if there is one, and starts the copying. It waits for the master until ctx ends or consoleTimeout. After an
+// terminal if there is one, and starts the copying of the outputs. It waits for the master until ctx ends or consoleTimeout. After an
 // error nothing is copied, and the caller must still call Close.
 func (s *Streams) Started(ctx context.Context) (err error) {
 	s.mu.Lock()
@@ -193,20 +193,12 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 	if s.closed {
 		return errors.Join(errClosed("start copying the streams"), master.Close())
 	}
-	var toStdin sink = s.inPipe
 	outputs := s.outputs
 	if master != nil {
 		s.outPipes[0] = master // Close closes it from now on
-		toStdin = &terminalInput{master: master}
 		if outputs[0] == nil {
 			outputs[0] = discard{} // somebody must read, or the process would block on a full terminal
 		}
-	}
-	if s.input != nil {
-		if err := s.input.begin(); err != nil {
-			return fmt.Errorf("stdin: %w", err)
-		}
-		s.copy(&copier{name: "stdin", from: s.input.pipeEnd, source: s.input, to: toStdin})
 	}
 	for i, out := range outputs {
 		if out != nil {
@@ -222,6 +214,26 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 	return nil
 }
 
+// OpenStdin starts the copying of stdin, for which a client that writes waits. It is called once, after Started, when
+// State finds the process: nerdctl asks for the task at the end of its input, and sends no CloseIO if there is no task
+// (pkg/taskutil, StdinCloser). After an error the process sees the end of its stdin.
+func (s *Streams) OpenStdin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.input == nil || s.closed {
+		return nil
+	}
+	if err := s.input.open(); err != nil {
+		return errors.Join(fmt.Errorf("stdin: %w", err), s.inPipe.Close())
+	}
+	var to sink = s.inPipe
+	if s.terminal != nil {
+		to = &terminalInput{master: s.outPipes[0]}
+	}
+	s.copy(&copier{name: "stdin", from: s.input.pipeEnd, source: s.input, to: to})
+	return nil
+}
+
 // copy starts a copier. It is called with mu held and closed not set, so that Close waits for every goroutine.
 func (s *Streams) copy(c *copier) {
 	c.logger, c.kept, c.ended, c.looking = s.logger, s.kept, make(chan struct{}), make(chan struct{}, 1)
@@ -231,7 +243,7 @@ func (s *Streams) copy(c *copier) {
 // CloseStdin lets the stdin of the process end. As with the runc shim, the process reads to the last byte that a client
 // sends, and sees the end when every client has closed the fifo. Until CloseStdin, clients may come and go
 // (containerd-shim-runc-v2/process/init.go, openStdin: CloseIO closes the shim's own writer). A terminal in line mode
-// gets its end-of-file character. Before Started, the end is kept until then. Without stdin, and when called again,
+// gets its end-of-file character. Before OpenStdin, the end is kept until then. Without stdin, and when called again,
 // CloseStdin does nothing.
 func (s *Streams) CloseStdin() error {
 	if s.input == nil {

@@ -63,16 +63,21 @@ func TestCloseStdin_DeliversWhatIsBuffered(t *testing.T) {
 }
 
 // A client that has written its input asks for the task: nerdctl loses the end of its input if there is none.
-func TestStdin_LetsNoClientWriteBeforeStarted(t *testing.T) {
+func TestStdin_LetsNoClientWriteBeforeOpenStdin(t *testing.T) {
 	r := newEnv(t, false, "stdin")
-	if fd, err := openFD(filepath.Join(r.dir, "stdin"), unix.O_WRONLY|unix.O_NONBLOCK, 0); !errors.Is(err, unix.ENXIO) {
-		t.Fatalf("a client opens stdin before Started: descriptor %d, %v, want ENXIO", fd, err)
+	if err := r.Started(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	r.started()
+	if fd, err := openFD(filepath.Join(r.dir, "stdin"), unix.O_WRONLY|unix.O_NONBLOCK, 0); !errors.Is(err, unix.ENXIO) {
+		t.Fatalf("a client opens stdin before OpenStdin: descriptor %d, %v, want ENXIO", fd, err)
+	}
+	if err := r.OpenStdin(); err != nil {
+		t.Fatal(err)
+	}
 	r.client("stdin").Close()
 }
 
-func TestCloseStdin_BeforeStartedIsKept(t *testing.T) {
+func TestCloseStdin_BeforeOpenStdinIsKept(t *testing.T) {
 	r := newEnv(t, false, "stdin")
 	process := r.processStdin()
 	if err := r.CloseStdin(); err != nil {

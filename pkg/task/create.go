@@ -58,7 +58,12 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Container,
 	if err := m.reserve(r.ID, cancel); err != nil {
 		return nil, err
 	}
-	defer func() { m.finishCreate(r.ID, made) }() // nil after a panic too: the delete command removes what is left
+	defer func() {
+		m.finishCreate(r.ID, made) // nil after a panic too: the delete command removes what is left
+		if made != nil {
+			made.Init().OpenStdin() // a client finds the container at the end of its input
+		}
+	}()
 	spec, err := m.spec(r)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)

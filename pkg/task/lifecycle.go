@@ -94,7 +94,7 @@ func (m *Manager) Delete(ctx context.Context, containerID, execID string) (proce
 	if execID == "" {
 		// containerd deletes what its client no longer waits for, and ends the shim only when that worked
 		// (core/runtime/v2, TaskManager.Create).
-		if err := m.awaitCreate(ctx, containerID, true); err != nil {
+		if err := m.cancelCreate(ctx, containerID); err != nil {
 			return process.Status{}, err
 		}
 		if status, ok := m.deletedStatus(containerID); ok {
@@ -293,7 +293,7 @@ func (m *Manager) stopEach(ctx context.Context, ids []string, stop func(*Contain
 		all.Go(func() {
 			ended, cancel := context.WithTimeout(ctx, deathTimeout)
 			defer cancel()
-			if errs[i] = m.awaitCreate(ended, id, true); errs[i] != nil {
+			if errs[i] = m.cancelCreate(ended, id); errs[i] != nil {
 				return
 			}
 			if c, err := m.Container(id); err == nil { // else its Create was ended, or somebody deleted it

@@ -101,19 +101,12 @@ func TestShutdown_WaitsForTheLastContainer(t *testing.T) {
 	// All of this answers while Create hangs.
 	for what, err := range map[string]error{
 		"Container": func() error { _, err := s.Container("c1"); return err }(),
-		"Status":    func() error { _, err := s.Status(t.Context(), "c1", ""); return err }(),
+		"Status":    func() error { _, err := s.Status("c1", ""); return err }(),
 	} {
 		if !errdefs.IsNotFound(err) {
 			t.Errorf("%s while the container is being created = %v, want not found", what, err)
 		}
 	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := s.AwaitContainer(ended, "c1"); !errors.Is(err, context.Canceled) {
-		t.Errorf("AwaitContainer whose caller gave up = %v, want that it was cancelled", err)
-	}
-	awaited := make(chan error, 1)
-	go func() { _, err := s.AwaitContainer(t.Context(), "c1"); awaited <- err }()
 	if _, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())}); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("Create of an id that is being created = %v, want already exists", err)
 	}
@@ -123,7 +116,6 @@ func TestShutdown_WaitsForTheLastContainer(t *testing.T) {
 	}
 	close(engine.gate)
 	within(t, "Create", created)
-	must(t, <-awaited)
 
 	s.Shutdown()
 	if isClosed(s.Done()) {

@@ -26,7 +26,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
@@ -98,38 +97,26 @@ func (m *Manager) Container(containerID string) (*Container, error) {
 	return nil, fmt.Errorf("container %q: not created: %w", containerID, errdefs.ErrNotFound)
 }
 
-// AwaitContainer is Container after the end of a Create under way. It is for requests that a client does not repeat,
-// such as CloseIO, which a client can send as soon as the streams are open.
-func (m *Manager) AwaitContainer(ctx context.Context, containerID string) (*Container, error) {
-	if err := m.awaitCreate(ctx, containerID, false); err != nil {
-		return nil, err
-	}
-	return m.Container(containerID)
-}
-
-// statusWait bounds how long Status waits for the end of a Create. containerd allows State two seconds.
-const statusWait = time.Second
-
-// Status returns the status of init if execID is empty, otherwise of an exec. A container that was deleted is Stopped:
-// containerd asks only if it does not know about the deletion. Status waits for the end of a Create under way, for a
-// second at most: nerdctl, which closes stdin as soon as it has copied it, asks for the task first, and does not close
-// stdin if there is none (pkg/taskutil, StdinCloser).
-func (m *Manager) Status(ctx context.Context, containerID, execID string) (process.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, statusWait)
-	defer cancel()
-	_ = m.awaitCreate(ctx, containerID, false) // after the time-out it is not found
+// Process returns the init of a container if execID is empty, otherwise an exec. See Container for the errors.
+func (m *Manager) Process(containerID, execID string) (*process.Process, error) {
 	c, err := m.Container(containerID)
 	if err != nil {
-		if status, ok := m.deletedStatus(containerID); ok && execID == "" {
-			return status, nil
-		}
-		return process.Status{}, err
+		return nil, err
 	}
-	p, err := c.Process(execID)
-	if err != nil {
-		return process.Status{}, err
+	return c.Process(execID)
+}
+
+// Status returns the status of init if execID is empty, otherwise of an exec. A container that was deleted is Stopped:
+// containerd asks only if it does not know about the deletion.
+func (m *Manager) Status(containerID, execID string) (process.Status, error) {
+	p, err := m.Process(containerID, execID)
+	if err == nil {
+		return p.Status(), nil
 	}
-	return p.Status(), nil
+	if status, ok := m.deletedStatus(containerID); ok && execID == "" {
+		return status, nil
+	}
+	return process.Status{}, err
 }
 
 // Shutdown ends the shim if it has neither containers nor a pod (sandbox.Controller.Shutdown ends a pod).
@@ -191,17 +178,15 @@ func (m *Manager) finishCreate(containerID string, c *Container) {
 	close(e.created)
 }
 
-// awaitCreate waits for the end of the Create of containerID, if one is under way, which cancel ends.
-func (m *Manager) awaitCreate(ctx context.Context, containerID string, cancel bool) error {
+// cancelCreate ends the Create of containerID, if one is under way, and waits for its end.
+func (m *Manager) cancelCreate(ctx context.Context, containerID string) error {
 	m.mu.Lock()
 	e := m.containers[containerID]
 	m.mu.Unlock()
 	if e == nil {
 		return nil
 	}
-	if cancel {
-		e.cancel() // without effect after the end
-	}
+	e.cancel() // without effect after the end
 	select {
 	case <-e.created:
 		return nil

@@ -206,7 +206,7 @@ func TestExec_ChecksTheID(t *testing.T) {
 	if err := s.Exec(c, "e1", goodSpec().Process, c.Init().Status().IO); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("Exec again = %v, want already exists", err)
 	}
-	if _, err := s.Status(t.Context(), "c1", "e2"); !errdefs.IsNotFound(err) {
+	if _, err := s.Status("c1", "e2"); !errdefs.IsNotFound(err) {
 		t.Errorf("Process of an unknown exec = %v, want not found", err)
 	}
 	_, err = s.Delete(t.Context(), "c1", "e1")
