@@ -177,7 +177,7 @@ func nerdctlLimits() []clientCase {
 		},
 		{
 			name:   "--cgroup-parent, --cgroupns",
-			script: `nerdctl run --rm --cgroup-parent /shim-test-nerdctl/p --cgroupns host busybox sh -c 'grep -c ":/shim-test-nerdctl/p/" /proc/self/cgroup >/n; [ $(cat /n) -gt 0 ] && echo parent'; nerdctl run --rm --cgroupns private busybox sh -c 'cut -d: -f3 /proc/self/cgroup | sort -u'`,
+			script: `nerdctl run --rm --cgroup-parent /shim-test-nerdctl/p --cgroupns host busybox sh -c 'grep -c ":/shim-test-nerdctl/p/" /proc/self/cgroup >/n; [ $(cat /n) -gt 0 ] && echo parent'; nerdctl run --rm --cgroupns private busybox sh -c 'cut -d: -f3 /proc/self/cgroup | sort -u'; find /sys/fs/cgroup -depth -path '*/shim-test-nerdctl/p' -exec rmdir {} +`,
 			want:   "parent\n/\n",
 		},
 	}
