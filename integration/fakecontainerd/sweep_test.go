@@ -194,7 +194,7 @@ func (s *sweep) fail(t *testing.T, w *world, o sweepOp, fault harness.Fault, c *
 		c.Runs++
 	}
 	if !harness.Alive(w.target().Pid) {
-		s.died(w, c, wrong)
+		died(w, c, wrong)
 		return dead
 	}
 	switch {
@@ -202,7 +202,7 @@ func (s *sweep) fail(t *testing.T, w *world, o sweepOp, fault harness.Fault, c *
 		c.Runtime++
 		t.Logf("%v: Go's runtime or package syscall waits for ever", fault)
 		w.Must(unix.Kill(w.target().Pid, unix.SIGKILL), "kill the shim that waits")
-		s.removeDead(w)
+		removeDead(w)
 		return dead
 	case took > sweepPatience:
 		wrong("hangs: %v", err)
@@ -236,18 +236,18 @@ func (s *sweep) fail(t *testing.T, w *world, o sweepOp, fault harness.Fault, c *
 }
 
 // died tells the end of Go's runtime from ours, and removes what the dead shim had.
-func (s *sweep) died(w *world, c *result, wrong func(string, ...any)) {
+func died(w *world, c *result, wrong func(string, ...any)) {
 	text := w.target().Log()
 	if harness.GoRuntimeDied(text) {
 		c.Runtime++
 	} else {
 		wrong("the shim died: %s", text)
 	}
-	s.removeDead(w)
+	removeDead(w)
 }
 
 // removeDead removes what a dead shim had, and ends the others.
-func (s *sweep) removeDead(w *world) {
+func removeDead(w *world) {
 	if w.pod == nil {
 		_, err := w.DeleteCommand(w.home)
 		w.Must(err, "delete command after the shim died")

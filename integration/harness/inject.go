@@ -24,13 +24,19 @@ import (
 // Fault makes a system call fail, as strace(1) does with -e inject.
 type Fault struct {
 	Call string // its name: accept4
-	Err  string // of the error: ENOMEM
+	Err  string // of the error: ENOMEM; or Killed
 	When string // which calls of each thread: "1..3", "2+" for all from the second; "" means all
 }
+
+// Killed is the Err of a Fault that kills the process at the call.
+const Killed = "SIGKILL"
 
 // String is the fault in the form of strace's option.
 func (f Fault) String() string {
 	text := f.Call + ":error=" + f.Err
+	if f.Err == Killed {
+		text = f.Call + ":signal=" + Killed
+	}
 	if f.When != "" {
 		text += ":when=" + f.When
 	}
@@ -128,7 +134,11 @@ func (i *Injection) Into(pid int) (detach func()) {
 			return
 		}
 		detached = true
-		_ = cmd.Process.Signal(unix.SIGINT) // it has ended if the process has
+		if Alive(pid) {
+			_ = cmd.Process.Signal(unix.SIGINT)
+		} else {
+			_ = cmd.Process.Kill() // it may follow children
+		}
 		select {
 		case <-ended:
 		case <-time.After(Slow(detachLimit)): // it waits for ever for a process that is ending just then
