@@ -88,12 +88,6 @@ TOOLBUILD  = cd cmd/$(TOOL); CGO_ENABLED=0 GOARCH=$(ARCH) $(GO) build -trimpath 
 sandboxctl: ## build bin/sandboxctl alone
 	@$(TOOLBUILD) -o $(abspath $(BIN))/$(TOOL) .
 
-# For tests alone: a shim that fails where pkg/fail says.
-FAILING  := $(CURDIR)/bin/failpoints/$(NAME)
-.PHONY: failpoints
-failpoints: ## build bin/failpoints/containerd-shim-sandbox-v1, which tests make fail at its failpoints
-	@$(CROSS) $(GO) build -trimpath -tags "$(TAGS) failpoints netgo osusergo" -ldflags "$(LDFLAGS) -extldflags=-static" -o $(FAILING) ./cmd/$(NAME)
-
 # What is packed must be that of a commit: its time is that of all files, and its bytes are the same for everyone who has
 # the same compilers. SIGN is a command that is run in the directory, with the file of the sums as its last argument.
 RELEASES := $(CURDIR)/bin/release
@@ -168,7 +162,7 @@ else
 	umask 022; $(ALLINITS) $(GO) test -count=1 -timeout 30m -tags "$(TAGS)" -run TestInit_ ./pkg/ociruntime
 endif
 
-integration: failpoints ## the built binary against a fake and a real containerd (root); RUN= and PKGS=./integration/… choose
+integration: ## the built binary against a fake and a real containerd (root); RUN= and PKGS=./integration/… choose
 	@test -x bin/$(NAME) || { echo "bin/$(NAME) is absent: make build" >&2; exit 1; }
 	@integration/cri/deps.sh
 	@integration/packages/root.sh bookworm >/dev/null || echo "NOT TESTED: the package on Debian 12, of which there is no root" >&2
@@ -177,7 +171,7 @@ integration: failpoints ## the built binary against a fake and a real containerd
 	@echo "NOT TESTED here: releases, .rpm, .apk, .deb on Debian 13, builds without root and tools: make test-packages"
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
 	cd integration; $(GO) run ./cmd/tools -releases
-	cd integration; umask 022; SHIM_BINARY=$(BINARY) SHIM_FAILPOINTS_BINARY=$(FAILING) SANDBOXCTL_BINARY=$(wildcard $(CURDIR)/bin/$(TOOL)) \
+	cd integration; umask 022; SHIM_BINARY=$(BINARY) SANDBOXCTL_BINARY=$(wildcard $(CURDIR)/bin/$(TOOL)) \
 		$(GO) test -count=1 -timeout 25m -run '$(RUN)' $(if $(filter file,$(origin PKGS)),./...,$(PKGS:./integration/%=./%))
 ifeq ($(RUN)$(filter-out file,$(origin PKGS)),)
 	@echo "execs once more, by libcontainer, as where the launcher cannot start them"

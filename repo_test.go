@@ -28,7 +28,6 @@ const (
 
 // layers lists the packages from the ground up. A package imports only from layers below its own.
 var layers = [][]string{
-	{"pkg/fail"},
 	{"pkg/idmap", "pkg/osthread", "pkg/protofield", "pkg/unixfile", "pkg/unixfile/hungfs"},
 	{
 		"pkg/cgroup", "pkg/ociruntime/initreexec", "pkg/event",

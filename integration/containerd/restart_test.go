@@ -90,17 +90,15 @@ func restart(e *env, stop func(*harness.Containerd) error) {
 
 // The client of the Create is gone with containerd. The next one deletes what comes of it.
 func TestRestart_DuringACreateLeavesNothing(t *testing.T) {
-	harness.OursOnly(t, "failpoints")
-	programs := shared.Env
-	points := harness.NewFailpoints(t, &programs)
-	e := newEnvOn(t, startContainerd(t, programs))
-	points.Set("create.state", "hang")
+	harness.OursOnly(t, "a Create whose client is gone")
+	e := newEnvOn(t, startContainerd(t, shared.Env))
+	gate := harness.NewGate(t, publicDir(t))
 	created := make(chan error, 1)
 	go func() { // ends with containerd
-		_, err := e.tryCreate("c1", config{}, "true")
+		_, err := e.tryCreate("c1", gated(gate, "createRuntime"), "true")
 		created <- err
 	}()
-	e.must(harness.Poll(func() error { return points.Hangs("create.state") }), "wait for the create")
+	gate.WaitReached()
 	e.must(e.containerd.Kill(), "kill containerd")
 	if err := <-created; err == nil {
 		t.Error("the create has succeeded")
@@ -112,7 +110,8 @@ func TestRestart_DuringACreateLeavesNothing(t *testing.T) {
 			if !strings.Contains(e.containerd.LogFrom(logStart), "cleaning leaked shim process") {
 				return errors.New("containerd has not found out that there is no task")
 			}
-			return points.Release("create.state")
+			gate.Open()
+			return nil
 		})
 	}()
 	e.must(e.containerd.Start(e.ctx), "start containerd again")

@@ -27,7 +27,6 @@ import (
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/osthread"
 )
@@ -115,7 +114,7 @@ func runServe(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
 	// The bundle is removed with its container, but the daemon may serve others of the group after that.
-	if err := fail.After("start.directory", os.Chdir("/")); err != nil {
+	if err := os.Chdir("/"); err != nil {
 		return err
 	}
 	ctx, stop := watchSignals()
@@ -202,7 +201,7 @@ func initDaemon(d Daemon) error {
 		args = append(args, "-debug")
 	}
 	showArgs(args)
-	return fail.At("start.daemon")
+	return nil
 }
 
 // joinCgroup moves this process into the cgroup group: on v1 in each hierarchy that has it. start calls it before it

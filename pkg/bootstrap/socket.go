@@ -25,7 +25,6 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/status"
 
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
@@ -72,7 +71,7 @@ func (r *request) recordSocket() (group string, err error) {
 		return "", err
 	}
 	file := filepath.Join(r.Bundle, addressFile)
-	if err := fail.After("start.address", unixfile.Write(file, []byte(socketAddress(r.SocketPath)))); err != nil {
+	if err := unixfile.Write(file, []byte(socketAddress(r.SocketPath))); err != nil {
 		return "", fmt.Errorf("record socket of bundle %s: %w", r.Bundle, err)
 	}
 	return group, nil
@@ -161,14 +160,14 @@ func bind(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bind socket %s: %w", path, err)
 	}
-	if err = fail.After("start.socket", unix.Listen(fd, backlog)); err == nil {
+	if err = unix.Listen(fd, backlog); err == nil {
 		var l net.Listener
 		if l, err = net.FileListener(f); err == nil {
 			return l.(*net.UnixListener), nil
 		}
 	}
 	err = fmt.Errorf("listen on socket %s: %w", path, err)
-	return nil, errors.Join(err, fail.After("start-undo.listen", unixfile.Remove(path)))
+	return nil, errors.Join(err, unixfile.Remove(path))
 }
 
 // removeUnheard removes the socket at path, or returns ErrAlreadyExists if somebody listens there. Anything but a

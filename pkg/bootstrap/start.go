@@ -34,7 +34,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/options"
 )
 
@@ -105,7 +104,7 @@ func begin(a Args, stdin *os.File) (Daemon, *net.UnixListener, error) {
 		return Daemon{}, nil, reply(ctx, syscall.Stdout, answer)
 	}
 	if err := detach(ctx, r.Daemon, answer); err != nil {
-		return Daemon{}, nil, errors.Join(err, fail.After("start-undo.socket", retire(l)))
+		return Daemon{}, nil, errors.Join(err, retire(l))
 	}
 	return r.Daemon, l, nil
 }

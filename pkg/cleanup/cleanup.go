@@ -28,7 +28,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/hostrootfs"
 	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/pidfile"
@@ -131,7 +130,7 @@ func (r Request) all(ctx context.Context, at string) (pid int, exit process.Exit
 		}
 	})
 	if index.Pod {
-		ownerErr = errors.Join(ownerErr, fail.After("cleanup.pod-files", r.Pod(at)))
+		ownerErr = errors.Join(ownerErr, r.Pod(at))
 	}
 	err = errors.Join(ownerErr, othersErr)
 	if at == r.Bundle {
@@ -252,10 +251,10 @@ func (r Request) containerLocked(ctx context.Context, root, id, bundle string) (
 			config.Rootfs = filepath.Join(bundle, config.Rootfs)
 		}
 	}
-	err = fail.After("cleanup.container", r.Container(ctx, config))
+	err = r.Container(ctx, config)
 	removeSockets(ctx, id, s.Sockets) // before the rootfs, in which they may be
-	err = errors.Join(err, fail.After("cleanup.rootfs", UnmountRootfs(bundle)), hostrootfs.Remove(bundle))
-	err = errors.Join(err, fail.After("cleanup.pid-file", removePidFile(s)))
+	err = errors.Join(err, UnmountRootfs(bundle), hostrootfs.Remove(bundle))
+	err = errors.Join(err, removePidFile(s))
 	exit := process.Exit{Status: killed, At: time.Now()}
 	if s.Exit != nil {
 		exit = *s.Exit

@@ -15,7 +15,6 @@ import (
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
@@ -84,7 +83,7 @@ type podEntry struct {
 }
 
 func (x podIndex) write(bundle string) error {
-	return fail.After("index.write", unixfile.WriteJSON(filepath.Join(bundle, indexFile), x))
+	return unixfile.WriteJSON(filepath.Join(bundle, indexFile), x)
 }
 
 func readIndex(bundle string) (x podIndex, err error) {
@@ -132,7 +131,7 @@ func (x *Index) Add(containerID, bundle, root string) error {
 		delete(x.index.Members, containerID)
 		return err
 	}
-	return fail.After("index.link", unixfile.Symlink(x.bundle, filepath.Join(bundle, indexLink)))
+	return unixfile.Symlink(x.bundle, filepath.Join(bundle, indexLink))
 }
 
 // Remove undoes Add, and may be called without it. When the index bundle itself is removed, another one takes its
@@ -195,7 +194,7 @@ func (x *Index) leaveAnswer(bundle string, s State) error {
 	}
 	x.mu.Unlock()
 	answer = append(append(text, 0), answer...)
-	return fail.After("delete.answer", unixfile.Write(filepath.Join(bundle, deletedFile), answer))
+	return unixfile.Write(filepath.Join(bundle, deletedFile), answer)
 }
 
 // SetPod makes bundle, which is that of a sandbox, the index bundle. With pod false the sandbox is gone.
@@ -223,7 +222,7 @@ func (x *Index) moveLocked(containerID, bundle string) (err error) {
 	}
 	for id, other := range x.index.Members {
 		link := filepath.Join(other.Bundle, indexLink)
-		if err := fail.After("index.move-link", unixfile.Symlink(bundle, link)); err != nil {
+		if err := unixfile.Symlink(bundle, link); err != nil {
 			log.L.WithError(err).WithField("container", id).Warn("link to the list of the pod's containers")
 		}
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/osthread"
@@ -151,7 +150,7 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 		return err
 	}
 	*h, *c = prepared, config
-	return fail.At("create.host-rootfs")
+	return nil
 }
 
 func (h *Rootfs) prepare(c *process.Config, made *os.Root) error {
@@ -224,7 +223,7 @@ func Remove(bundle string) error {
 	if bundle == "" {
 		return nil
 	}
-	return fail.After("remove.host-rootfs", removeSkeletons(bundle))
+	return removeSkeletons(bundle)
 }
 
 // insertMount puts m after what it lies in and before what lies in it: mounts of the configuration come on top.
@@ -254,7 +253,7 @@ func (h *Rootfs) Created(_ context.Context, _ process.RuntimeContainer, init pro
 	if errors.Is(err, errDead) {
 		return nil
 	}
-	return fail.After("create.host-mounts", err)
+	return err
 }
 
 var errDead = errors.New("init is dead")

@@ -32,7 +32,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/process"
@@ -87,7 +86,7 @@ func (h *Hook) Prepare(ctx context.Context, c *process.Config) (err error) {
 	}
 	env(h.list, c.SetEnv)
 	c.Files = h.sockets.Files
-	return fail.At("create.sockets")
+	return nil
 }
 
 // network returns the network namespace of the sockets. If Open makes it for the container, made is the namespace in
@@ -164,7 +163,7 @@ func (h *Hook) Created(_ context.Context, _ process.RuntimeContainer, init proce
 	if leftErr != nil {
 		log.L.WithError(leftErr).WithField("container", h.config.ID).Warn("find sockets on volumes for the delete command")
 	}
-	return fail.At("create.bind-sockets")
+	return nil
 }
 
 // volumes returns the directories of the host in which the container can have sockets. A mount that is none has none.
@@ -196,7 +195,7 @@ func (h *Hook) Removed() error {
 	if h.bound != nil {
 		h.removeFiles()
 	}
-	return fail.At("remove.sockets")
+	return nil
 }
 
 // removeTimeout bounds how long Delete waits for the volumes of the sockets.

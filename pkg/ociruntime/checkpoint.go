@@ -13,7 +13,6 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/ociruntime/criu"
 	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
@@ -51,10 +50,10 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	defer c.runtime.reaper.Suspend()() // criu and the helpers that it runs
 	err = ocierrors.Classify(criu.WithLog(c.config.Bundle, r.WorkPath, "dump.log", func(dir string) error {
 		opts.WorkDirectory = dir
-		return fail.After("checkpoint.dump", lc.Checkpoint(opts))
+		return lc.Checkpoint(opts)
 	}))
 	if err != nil && made {
-		err = errors.Join(err, fail.After("checkpoint-undo.image", os.RemoveAll(r.Path)))
+		err = errors.Join(err, os.RemoveAll(r.Path))
 	}
 	return err
 }

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/ociruntime/criu"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/unixfile"
@@ -76,10 +75,10 @@ func destroy(ctx context.Context, lc *libcontainer.Container, dir string) error 
 	if lc.Config().Cgroups.Systemd {
 		defer systemd.Connected()()
 	}
-	if err := fail.After("destroy.cgroup", removeCgroup(ctx, lc)); err != nil {
+	if err := removeCgroup(ctx, lc); err != nil {
 		return err
 	}
-	return fail.After("destroy.state-directory", removeState(lc, dir, lc.Destroy))
+	return removeState(lc, dir, lc.Destroy)
 }
 
 // removeState calls remove, which removes dir, the state directory, and then runs the poststop hooks.

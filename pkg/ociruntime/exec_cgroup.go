@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
@@ -38,7 +37,7 @@ func (c *container) execIn(
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
 		defer cancel()
-		err = errors.Join(err, fail.After("exec-undo.kill", group.Kill(ctx, unix.SIGKILL)))
+		err = errors.Join(err, group.Kill(ctx, unix.SIGKILL))
 		c.execGroups.Remove(group, true)
 		return nil, err
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/opencontainers/runc/libcontainer/utils"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
@@ -79,7 +78,7 @@ func (h *handle) Wait() process.Exit {
 
 // started passes the process its streams. If that fails, or ctx has ended, it kills and reaps the process.
 func (h *handle) started(ctx context.Context, s *stdio.Streams) error {
-	err := fail.After("process.streams", s.Started(ctx))
+	err := s.Started(ctx)
 	if err == nil && ctx.Err() != nil {
 		err = fmt.Errorf("interrupted: %w", context.Cause(ctx)) // libcontainer may report a killed process as started
 	}

@@ -24,7 +24,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
@@ -161,7 +160,7 @@ func (r *Runtime) initByLauncher(
 	case systemd.UnitExists(err):
 		return nil, err // another container's
 	case errors.Is(err, launch.ErrNotStarted):
-		undo := process.Undo(func() error { return fail.After("create-undo.cgroup", i.undo(ctx)) })
+		undo := process.Undo(func() error { return i.undo(ctx) })
 		if undo != nil {
 			return nil, errors.Join(err, undo)
 		}
@@ -182,7 +181,7 @@ func (i *initLauncher) finish(ctx context.Context, s *stdio.Streams) error {
 	if err := init.started(ctx, s); err != nil {
 		return err
 	}
-	err := fail.After("create.state-file", i.saveState(init.pid))
+	err := i.saveState(init.pid)
 	if err == nil {
 		err = i.made.initCreated()
 	}
@@ -212,7 +211,7 @@ func (i *initLauncher) prepare() error {
 		i.Forked = apply
 	} else {
 		const nobody = -1 // makes the cgroup and moves no process (cgroups/utils.go, WriteCgroupProc)
-		if err := fail.After("create.cgroup", apply(nobody)); err != nil {
+		if err := apply(nobody); err != nil {
 			return err
 		}
 		i.made.joinCgroups(&i.Command, nil)
@@ -240,7 +239,7 @@ func (i *initLauncher) undo(ctx context.Context) error {
 
 // mounted sets the limits and runs the hooks that libcontainer runs at this point (process_linux.go, procHooks).
 func (i *initLauncher) mounted(pid int) error {
-	if err := fail.After("create.limits", i.group.Set(i.Config.Cgroups.Resources)); err != nil {
+	if err := i.group.Set(i.Config.Cgroups.Resources); err != nil {
 		return fmt.Errorf("error setting cgroup config for procHooks process: %w", err)
 	}
 	if !i.MountedOnce {

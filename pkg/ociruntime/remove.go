@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/unixfile"
@@ -63,7 +62,7 @@ func Remove(ctx context.Context, c process.Config) error {
 	if err := refuseOthers(stateDir(c.Root, c.ID), group); err != nil {
 		return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
 	}
-	if err := fail.After("cleanup.kill", group.Kill(ctx, unix.SIGKILL)); err != nil {
+	if err := group.Kill(ctx, unix.SIGKILL); err != nil {
 		return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
 	}
 	// On cgroup v2 frozen processes die without being thawed, and libcontainer takes a frozen cgroup for a paused
@@ -227,7 +226,7 @@ func removeHalfMade(ctx context.Context, c process.Config) error {
 			errs = append(errs, m.Destroy())
 		}
 	}
-	errs = append(errs, fail.After("cleanup.half-made", removeStateDir(stateDir(c.Root, c.ID))))
+	errs = append(errs, removeStateDir(stateDir(c.Root, c.ID)))
 	return errors.Join(errs...)
 }
 

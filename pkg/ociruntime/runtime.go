@@ -24,7 +24,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/ociruntime/controlfile"
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
@@ -144,7 +143,7 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	}
 	err = ocierrors.Create(err, c.Spec.Linux)
 	undo := process.UndoCreate(func() error {
-		return fail.After("create-undo.discard", r.undoCreate(made, remove))
+		return r.undoCreate(made, remove)
 	})
 	return nil, errors.Join(err, undo)
 }
@@ -220,7 +219,7 @@ func (r *Runtime) libcontainerInit(
 	if created.initStage, err = statExe(init.pid); err != nil {
 		return nil, err
 	}
-	return created, fail.After("create.spawned", created.initCreated())
+	return created, created.initCreated()
 }
 
 const oomGroup = "memory.oom.group"
@@ -233,11 +232,11 @@ func (c *container) limitRest() error {
 			return ocierrors.Limit(err, r)
 		}
 	}
-	if err := fail.After("create.resources", controlfile.WriteRest(c.cgroup, r)); err != nil {
+	if err := controlfile.WriteRest(c.cgroup, r); err != nil {
 		return ocierrors.Limit(err, r)
 	}
 	controlfile.LimitDepth(c.config.ID, c.cgroup, r)
-	return fail.After("create.exec-limits", c.execGroups.Prepare())
+	return c.execGroups.Prepare()
 }
 
 // initCreated writes the remaining limits and opens init's pidfd, once init waits to be started.

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/ociruntime/controlfile"
 	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
@@ -61,7 +60,7 @@ func (c *container) Update(r *specs.LinuxResources) error {
 			ofExecs, err = c.fitExecs(becomes)
 		}
 		if err == nil {
-			err = fail.After("update.write", c.writePatiently(write))
+			err = c.writePatiently(write)
 		}
 		if err == nil {
 			c.resources = next
@@ -71,7 +70,7 @@ func (c *container) Update(r *specs.LinuxResources) error {
 		if errors.Is(err, systemd.ErrSilent) {
 			snapshot = nil // systemd is asked first, so nothing was written
 		}
-		if undo := fail.After("update-undo.restore", c.restore(before, write, snapshot, ofExecs)); undo != nil {
+		if undo := c.restore(before, write, snapshot, ofExecs); undo != nil {
 			err = errors.Join(err, fmt.Errorf("put the former values back: %w", undo))
 		}
 		return err

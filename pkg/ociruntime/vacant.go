@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/process"
 )
@@ -44,11 +43,11 @@ func (r *Runtime) begin(c process.Config, lc *libcontainer.Container) (*creation
 	}
 	paths := state.CgroupPaths
 	made := &creation{lc: lc, paths: paths, group: cgroup.New(paths), dir: stateDir(c.Root, c.ID)}
-	if err = fail.After("create.begin", r.reserve(made)); err == nil {
+	if err = r.reserve(made); err == nil {
 		return made, nil
 	}
 	r.end(made)
-	undo := process.UndoCreate(func() error { return fail.After("create-undo.begin", made.removeDir()) })
+	undo := process.UndoCreate(func() error { return made.removeDir() })
 	return nil, errors.Join(fmt.Errorf("linux.cgroupsPath %q: %w", c.Spec.Linux.CgroupsPath, err), undo)
 }
 
@@ -88,11 +87,11 @@ func (r *Runtime) undoCreate(made *creation, remove func() error) error {
 		defer systemd.Connected()()
 		unit = &made.unit
 	}
-	err := fail.After("create-undo.vacate", r.vacate(ctx, made.group, unit))
+	err := r.vacate(ctx, made.group, unit)
 	if err != nil && !errors.Is(err, systemd.ErrSilent) {
 		return err
 	}
-	return errors.Join(err, fail.After("create-undo.state-directory", remove()))
+	return errors.Join(err, remove())
 }
 
 // removeMade removes the state directory, and runs the poststop hooks.

@@ -23,7 +23,6 @@ import (
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/unixfile"
@@ -83,7 +82,7 @@ func (h *Hook) checkFile() error {
 // Created implements [process.Hook].
 func (h *Hook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
 	h.pid = init.Pid()
-	return fail.After("create.pid-file", h.write())
+	return h.write()
 }
 
 // write writes the file. If it is given up, what it makes later is removed.
@@ -116,7 +115,7 @@ func (h *Hook) Removed() error {
 		h.removal = make(chan error, 1)
 		go func() { h.removal <- removeNow(h.setting.Text, is(h.pid)) }() // ends when the file system answers
 	}
-	return fail.After("remove.pid-file", h.awaitRemoval())
+	return h.awaitRemoval()
 }
 
 // awaitRemoval waits for a removal that may be that of an earlier call: each would keep a thread.

@@ -23,7 +23,6 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/unixfile"
 )
@@ -113,7 +112,7 @@ func makeMissing(bundle, cgroupPath string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := fail.After("pod.cgroup-list", writeMade(bundle, missing)); err != nil {
+	if err := writeMade(bundle, missing); err != nil {
 		return nil, err
 	}
 	made, err := hierarchy.Make(cgroupPath, missing)
@@ -159,7 +158,7 @@ func (p *Pod) enterCgroup(ctx context.Context, pid int) error {
 	}
 	paths := m.GetPaths()
 	list := slices.Concat(p.madeCgroups, slices.Collect(maps.Values(paths)))
-	if err := fail.After("pod.holder-list", writeMade(p.Bundle, list)); err != nil {
+	if err := writeMade(p.Bundle, list); err != nil {
 		return err
 	}
 	p.holderCgroup = cgroup.New(paths)
@@ -171,5 +170,5 @@ func removeMade(bundle string, made []string) ([]string, error) {
 	if left := hierarchy.RemoveEmpty(made); len(left) > 0 {
 		return left, nil
 	}
-	return nil, fail.After("pod-undo.cgroups", writeMade(bundle, nil))
+	return nil, writeMade(bundle, nil)
 }

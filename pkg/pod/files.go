@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/unixfile"
 )
@@ -110,7 +109,7 @@ func makeFiles(bundle string, c Config, shmSize uint64, mountLabel string) (err 
 		}
 		made = append(made, fs.name)
 		const flags = unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
-		if err := fail.After("pod.mount-tmpfs", unix.Mount(fs.name, dir, "tmpfs", flags, fs.options)); err != nil {
+		if err := unix.Mount(fs.name, dir, "tmpfs", flags, fs.options); err != nil {
 			return fmt.Errorf("mount tmpfs (%s) at %q: %w", fs.options, dir, err)
 		}
 	}
@@ -118,7 +117,7 @@ func makeFiles(bundle string, c Config, shmSize uint64, mountLabel string) (err 
 	for _, name := range etcFiles {
 		path := filepath.Join(bundle, etcDir, name)
 		const mode = 0o644
-		if err := fail.After("pod.files", os.WriteFile(path, []byte(content[name]), mode)); err != nil {
+		if err := os.WriteFile(path, []byte(content[name]), mode); err != nil {
 			return err
 		}
 		if err := errors.Join(os.Chmod(path, mode), os.Chown(path, root.UID, root.GID)); err != nil { // umask
@@ -172,7 +171,7 @@ func removeMounts(bundle string, names []string) error {
 			errs = append(errs, fmt.Errorf("unmount %q: %w", dir, err))
 			continue
 		}
-		errs = append(errs, fail.After("pod-undo.files", unixfile.Remove(dir)))
+		errs = append(errs, unixfile.Remove(dir))
 	}
 	return errors.Join(errs...)
 }

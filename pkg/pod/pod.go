@@ -39,7 +39,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/pod/nsholder"
 	"sandbox.internal/shim/pkg/reaper"
@@ -137,7 +136,7 @@ func (p *Pod) Start(ctx context.Context) (err error) {
 		}
 	}()
 	if p.Config.PID == ModePod || p.Config.User != nil {
-		err = fail.After("pod.holder", p.startHolder(ctx))
+		err = p.startHolder(ctx)
 	} else {
 		p.onMainThread = true // even if it fails halfway
 		err = p.thread.Do(ctx, func() error { return enterNamespaces(p.network, p.cloneFlags(), p.Config.Hostname) })
@@ -145,7 +144,7 @@ func (p *Pod) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return fail.After("pod.configure", p.configureNamespaces())
+	return p.configureNamespaces()
 }
 
 // cloneFlags returns the CLONE_NEW… bits of the namespaces to be made for the pod, except user and PID namespaces.
@@ -168,7 +167,7 @@ func (p *Pod) startHolder(ctx context.Context) (err error) {
 		Net: p.network, Make: p.cloneFlags(), PID: p.Config.PID == ModePod,
 		Hostname: p.Config.Hostname, UID: pauseID, GID: pauseID,
 		Enter: func(pid int) error {
-			if err := fail.After("pod.holder-cgroup", p.enterCgroup(ctx, pid)); err != nil {
+			if err := p.enterCgroup(ctx, pid); err != nil {
 				return fmt.Errorf("cgroup of sandbox-init: %w", err)
 			}
 			return nil
@@ -217,12 +216,12 @@ func (p *Pod) removeNamespaces() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if p.holder != nil {
-		if err := fail.After("pod-undo.holder", p.holder.Kill(ctx)); err != nil {
+		if err := p.holder.Kill(ctx); err != nil {
 			return err
 		}
 	}
 	if p.holderCgroup != nil {
-		if err := fail.After("pod-undo.holder-cgroup", p.holderCgroup.Remove(ctx)); err != nil {
+		if err := p.holderCgroup.Remove(ctx); err != nil {
 			return err
 		}
 		p.holderCgroup = nil
@@ -230,7 +229,7 @@ func (p *Pod) removeNamespaces() error {
 	if !p.onMainThread {
 		return nil
 	}
-	err := fail.After("pod-undo.namespaces", enterHostNamespaces(p.thread))
+	err := enterHostNamespaces(p.thread)
 	p.onMainThread = err != nil
 	return err
 }

@@ -19,7 +19,6 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -121,7 +120,7 @@ func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
 	if err := c.initCreated(ctx, init); err != nil {
 		_ = streams.Close() // nothing that was written matters any more
 		c.beforeDestroy()
-		undone := UndoCreate(func() error { return fail.After("create-undo.container", c.runtime.Discard()) })
+		undone := UndoCreate(func() error { return c.runtime.Discard() })
 		return errors.Join(err, undone)
 	}
 	c.init.handle, c.init.streams = init, streams

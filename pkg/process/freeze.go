@@ -14,7 +14,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/event"
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -64,7 +63,7 @@ func (c *Container) Pause(ctx context.Context) error {
 	defer unlock()
 	c.pausing.Store(true)
 	defer c.pausing.Store(false)
-	if err := fail.After("pause.freeze", c.runtime.Pause()); err != nil {
+	if err := c.runtime.Pause(); err != nil {
 		_ = c.runtime.Resume()    // half of the container may be frozen; the error below is the one that matters
 		if c.init.killed.Load() { // a kill thaws
 			err = fmt.Errorf("the container is being killed: %w: %w", err, errdefs.ErrFailedPrecondition)

@@ -22,7 +22,6 @@ import (
 	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/event"
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/hostrootfs"
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/listen"
@@ -249,18 +248,18 @@ type bundleHook struct {
 
 func (h *bundleHook) Prepare(context.Context, *process.Config) error {
 	// An earlier container with this bundle may have left it.
-	if err := fail.After("create.remove-answer", cleanup.RemoveAnswer(h.dir)); err != nil {
+	if err := cleanup.RemoveAnswer(h.dir); err != nil {
 		return err
 	}
-	if err := fail.After("create.list", h.index.Add(h.id, h.dir, h.state.Root)); err != nil {
+	if err := h.index.Add(h.id, h.dir, h.state.Root); err != nil {
 		return fmt.Errorf("list it for the delete command: %w", err)
 	}
-	return fail.After("create.state", h.state.Write(h.dir))
+	return h.state.Write(h.dir)
 }
 
 func (h *bundleHook) Removed() error {
-	err := fail.After("remove.state", cleanup.RemoveState(h.dir))
-	return errors.Join(err, fail.After("remove.list", h.index.Remove(h.id, h.dir)))
+	err := cleanup.RemoveState(h.dir)
+	return errors.Join(err, h.index.Remove(h.id, h.dir))
 }
 
 func (h *bundleHook) Deleted() { h.index.LeaveAnswer(h.dir, h.state) }
@@ -278,13 +277,13 @@ func (h stateHook) Created(_ context.Context, _ process.RuntimeContainer, init p
 	if h.sockets != nil {
 		h.bundle.state.Sockets = h.sockets.Left()
 	}
-	h.written(fail.After("create.pid", h.bundle.state.Write(h.bundle.dir)))
+	h.written(h.bundle.state.Write(h.bundle.dir))
 	return nil
 }
 
 func (h stateHook) Exited(exit process.Exit) {
 	h.bundle.state.Exit = &exit
-	h.written(fail.After("exit.state", h.bundle.state.Write(h.bundle.dir)))
+	h.written(h.bundle.state.Write(h.bundle.dir))
 }
 
 // written logs err: a missing state is better than a missing container.
@@ -318,7 +317,7 @@ func (h *rootfsHook) Prepare(_ context.Context, c *process.Config) error {
 		return err
 	}
 	h.mounted = true
-	if err := fail.After("create.rootfs", mount.All(mounts, target)); err != nil {
+	if err := mount.All(mounts, target); err != nil {
 		return fmt.Errorf("mount root file system %s: %w", describe(mounts), err)
 	}
 	return nil
@@ -335,7 +334,7 @@ func describe(mounts []mount.Mount) string {
 // Removed leaves what the client mounted itself.
 func (h *rootfsHook) Removed() error {
 	if h.mounted {
-		if err := fail.After("remove.rootfs", cleanup.UnmountRootfs(h.bundle)); err != nil {
+		if err := cleanup.UnmountRootfs(h.bundle); err != nil {
 			return err
 		}
 	}

@@ -34,7 +34,6 @@ import (
 	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/event"
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -270,10 +269,10 @@ func (m *Manager) AddPod(sandboxID, bundle string, admit Admit) (err error) {
 			err = errors.Join(err, m.RemovePod())
 		}
 	}()
-	if err := fail.After("pod.remove-answer", cleanup.RemoveAnswer(bundle)); err != nil {
+	if err := cleanup.RemoveAnswer(bundle); err != nil {
 		return err // the delete command would believe it
 	}
-	err = fail.After("pod.list", m.index.SetPod(sandboxID, bundle, true))
+	err = m.index.SetPod(sandboxID, bundle, true)
 	listed = err == nil
 	return err
 }
@@ -284,7 +283,7 @@ func (m *Manager) SetPodPid(pid int) error {
 	bundle := m.pod.bundle
 	m.mu.Unlock()
 	state := cleanup.State{Root: cleanup.DefaultRoot(m.io.Namespace), Pid: pid}
-	return fail.After("pod.pid", state.Write(bundle))
+	return state.Write(bundle)
 }
 
 // RemovePod undoes AddPod.
@@ -305,8 +304,8 @@ func (m *Manager) removePod(last cleanup.State, shutdown bool) error {
 	var err error
 	keep := shutdown && last.Exit == nil
 	if p != nil && !keep { // without a pod another shutdown was faster
-		err = fail.After("pod-undo.list", m.index.SetPod(p.id, p.bundle, false))
-		err = errors.Join(err, fail.After("pod-undo.state", cleanup.RemoveState(p.bundle)))
+		err = m.index.SetPod(p.id, p.bundle, false)
+		err = errors.Join(err, cleanup.RemoveState(p.bundle))
 		if err == nil {
 			m.index.LeaveAnswer(p.bundle, last)
 		}

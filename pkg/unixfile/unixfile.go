@@ -18,8 +18,6 @@ import (
 
 	json "github.com/go-json-experiment/json/v1"
 	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/pkg/fail"
 )
 
 // Write replaces the file at path, or makes it, with mode 0600: see [WriteIn].
@@ -103,7 +101,7 @@ func Symlink(target, path string) error {
 
 func replace(dir *os.Root, name string, create func(next string) error) error {
 	next := ".new-" + rand.Text()
-	err := fail.After("file.new-content", create(next))
+	err := create(next)
 	if err == nil {
 		err = dir.Rename(next, name)
 	}

@@ -24,7 +24,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/fail"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -159,7 +158,7 @@ func Make(path string, dirs []string) (made []string, err error) {
 	if len(made) == 0 {
 		return nil, nil
 	}
-	return made, fail.After("pod.cgroup", prepare(path))
+	return made, prepare(path)
 }
 
 // prepare enables all controllers for the cgroup at path on v2. On v1 it fills the cpusets on the way to it, which take

@@ -15,7 +15,6 @@ import (
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/limit"
 )
 
@@ -97,7 +96,7 @@ func (g *Groups) Make(l *limit.Limits) (*Group, error) {
 		err = canLimit(g.parent, l)
 	}
 	if err == nil {
-		err = fail.After("exec.limits", g.limit(group))
+		err = g.limit(group)
 	}
 	if err != nil {
 		g.Remove(group, false)
