@@ -225,7 +225,7 @@ func nerdctlTerminal() []clientCase {
 				sh := nerdctlOnTerminal(s, "exec", "-it", "box", "sh")
 				sh.shows(1, prompt, prompt)
 				sh.Types("tty; stty size; exit 5\n")
-				sh.shows(1, "/dev/pts/0\r\n30 90\r\n", "30 90\r\n")
+				sh.shows(1, "/dev/pts/0\r\n30 90\r\n", "\r\n") // nerdctl's line about the end follows at once
 				sh.shows(1, "exec failed with exit code 5", "\r\n")
 				sh.ends(1)
 			},

@@ -104,6 +104,7 @@ var volatile = []script.Replacement{
 	{Pattern: regexp.MustCompile(`\b[0-9a-f]{12}\b`), By: "<short id>"},
 	{Pattern: regexp.MustCompile(`\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b`), By: "<mac>"},
 	{Pattern: regexp.MustCompile(`(?m)^time=.* msg="forward signal.*\n`), By: ""}, // nerdctl's, of one that comes at the end
+	{Pattern: regexp.MustCompile(`FATA\x1b\[0m\[\d{4}\]`), By: "FATA[<seconds>]"},
 	{Pattern: regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)`), By: "<time>"},
 }
 
