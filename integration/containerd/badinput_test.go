@@ -19,6 +19,17 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
+// named is the IO of a process whose streams have names that the client does not open.
+type named struct{ config cio.Config }
+
+func (n named) Config() cio.Config { return n.config }
+func (n named) Cancel()            {}
+func (n named) Wait()              {}
+func (n named) Close() error       { return nil }
+
+// create is a cio.Creator.
+func (n named) create(string) (cio.IO, error) { return n, nil }
+
 // logger writes a logging binary and returns its path.
 func logger(t *testing.T, mode os.FileMode, script string) string {
 	t.Helper()
@@ -53,7 +64,7 @@ func TestStreams_ThatCannotBeOpenedAreRefusedByName(t *testing.T) {
 		{"a logging binary that may not be run", "binary://" + logger(t, 0o600, "exit 0"), errdefs.ErrFailedPrecondition, "permission denied"},
 		{"a logging binary that ends before it is ready", "binary-v2://" + logger(t, 0o700, "exit 3"), errdefs.ErrFailedPrecondition, "ready"},
 		{"a logging binary that never gets ready", "binary://" + logger(t, 0o700, "exec sleep 1000"), context.DeadlineExceeded, "ready"},
-		{"a stream without an id", "ttrpc+unix:///run/any.sock", errdefs.ErrInvalidArgument, "streaming_id"},
+		{"a stream of CRI", "ttrpc+unix:///run/any.sock?streaming_id=c-stdout", errdefs.ErrInvalidArgument, "unknown scheme"},
 	} {
 		streams := named{cio.Config{Stdout: tt.stdout}}.create
 		want := func(t *testing.T, began time.Time, err error) {

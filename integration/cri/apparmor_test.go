@@ -49,7 +49,7 @@ func TestAppArmor_ContainersAndTheirExecsAreConfined(t *testing.T) {
 	if !confines() {
 		harness.Lacking(t, "apparmor", "a kernel with AppArmor, and /sbin/apparmor_parser")
 	}
-	eachIO(t, func(e *env) {
+	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		p.run("default", forever).wantProfile("cri-containerd.apparmor.d (enforce)")
 		p.run("none", forever, security(func(s *runtimeapi.LinuxContainerSecurityContext) {

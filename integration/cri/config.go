@@ -20,7 +20,6 @@ import (
 const (
 	PodSandbox = "podsandbox" // containerd's default: a pause container is the sandbox
 	Shim       = "shim"       // the shim is the sandbox, there is no pause container
-	Streaming  = "streaming"  // as Shim, and containers' output goes over the shim's socket
 	Options    = "options"    // as PodSandbox, with a table of options
 	ShimLimits = "shimlimits" // as Shim, with a table of options that bounds what pods ask for
 )
@@ -122,7 +121,6 @@ func Configured(c *harness.Containerd) []byte {
 	handlers := []struct{ name, text string }{
 		{PodSandbox, "sandboxer = \"podsandbox\"\n"},
 		{Shim, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\n"},
-		{Streaming, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\nio_type = \"streaming\"\n"},
 		{Options, "sandboxer = \"podsandbox\"\noptions = {NoNewKeyring = true}\n"},
 		{ShimLimits, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\noptions = {MaxShmSize = \"128Mi\"}\n"},
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 func TestLog_HasWholeLinesAndPartsOfLongOnes(t *testing.T) {
-	eachIO(t, func(e *env) {
+	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		// 16 KiB is CRI's longest line; the second is that and a little more, the last has no end.
 		c := p.run("c", []string{"sh", "-c", `echo short; head -c 17000 /dev/zero | tr '\0' x; echo; printf end`})
@@ -36,7 +36,7 @@ func TestLog_HasWholeLinesAndPartsOfLongOnes(t *testing.T) {
 }
 
 func TestLog_IsReopenedAndNoLineIsLost(t *testing.T) {
-	eachIO(t, func(e *env) {
+	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		lines := harness.Fewer(400)
 		c := p.run("c", []string{

@@ -43,7 +43,7 @@ func TestSELinux_ContainersAndTheirExecsAreConfined(t *testing.T) {
 	}
 	options := &runtimeapi.SELinuxOption{Level: "s0:c1,c2"}
 	const process, files = "system_u:system_r:container_t:s0:c1,c2", "system_u:object_r:container_file_t:s0:c1,c2"
-	eachIO(t, func(e *env) {
+	eachWay(t, func(e *env) {
 		volume := e.volume()
 		e.label(e.file("volume/own", "own"), files)
 		e.label(e.file("volume/other", "other"), "system_u:object_r:container_file_t:s0:c3,c4")

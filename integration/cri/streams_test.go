@@ -25,22 +25,8 @@ import (
 	"k8s.io/client-go/util/exec"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"sandbox.internal/shim/integration/cri"
 	"sandbox.internal/shim/integration/harness"
 )
-
-// eachIO runs a test for each way to run pods, and for each way in which output travels there.
-func eachIO(t *testing.T, test func(e *env)) {
-	t.Helper()
-	eachWay(t, test)
-	if slices.Contains(ways(), cri.Shim) {
-		t.Run(cri.Streaming, func(t *testing.T) {
-			e := newEnvOn(t, shared, cri.Shim)
-			e.handler = cri.Streaming
-			test(e)
-		})
-	}
-}
 
 // stream connects the streams to what answered with address, until the remote side ends.
 func (e *env) stream(address string, streams remotecommand.StreamOptions) error {
@@ -63,7 +49,7 @@ func (c *container) openExec(tty bool, argv ...string) string {
 }
 
 func TestExecSync_ReturnsOutputAndExitCode(t *testing.T) {
-	eachIO(t, func(e *env) {
+	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", forever)
 		r, err := c.tryExec(10, "sh", "-c", "echo out; echo err >&2; exit 7")
@@ -80,7 +66,7 @@ func TestExecSync_ReturnsOutputAndExitCode(t *testing.T) {
 }
 
 func TestExecSync_TimeoutEndsItAndLeavesNothing(t *testing.T) {
-	eachIO(t, func(e *env) {
+	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", forever)
 		before := c.usage()
@@ -106,7 +92,7 @@ func TestExecSync_TimeoutEndsItAndLeavesNothing(t *testing.T) {
 // What the probe has started and did not end would hold its output, too.
 func TestExecSync_TimeoutEndsWhatItHasStarted(t *testing.T) {
 	harness.OursOnly(t, "the runc shim kills the first process alone")
-	eachIO(t, func(e *env) {
+	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", forever)
 		for range 3 {
@@ -129,7 +115,7 @@ func TestExecSync_TimeoutEndsWhatItHasStarted(t *testing.T) {
 
 // containerd waits for that output as long as its operator says, not as long as the shim likes to.
 func TestExecSync_OutputThatAnotherProcessHoldsIsNotAtItsEnd(t *testing.T) {
-	eachIO(t, func(e *env) {
+	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", forever)
 		before := c.usage()
@@ -147,7 +133,7 @@ func TestExecSync_OutputThatAnotherProcessHoldsIsNotAtItsEnd(t *testing.T) {
 }
 
 func TestExec_CarriesItsStreams(t *testing.T) {
-	eachIO(t, func(e *env) {
+	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", forever)
 		var out, err harness.Buffer
@@ -163,7 +149,7 @@ func TestExec_CarriesItsStreams(t *testing.T) {
 }
 
 func TestExec_HasATerminalOfTheSizeThatIsAsked(t *testing.T) {
-	eachIO(t, func(e *env) {
+	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", forever)
 		keyboard, stdin := io.Pipe()
@@ -192,7 +178,7 @@ func TestExec_HasATerminalOfTheSizeThatIsAsked(t *testing.T) {
 }
 
 func TestExec_StderrIsItsTerminal(t *testing.T) {
-	eachIO(t, func(e *env) {
+	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", forever)
 		keyboard, stdin := io.Pipe() // stays open: at the end of the input containerd closes the output
@@ -230,7 +216,7 @@ type sizeQueue chan *remotecommand.TerminalSize
 func (q sizeQueue) Next() *remotecommand.TerminalSize { return <-q }
 
 func TestAttach_ReachesTheContainersOwnStreams(t *testing.T) {
-	eachIO(t, func(e *env) {
+	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		const script = "while :; do echo tick; usleep 50000; done & " +
 			"read -r word; echo got $word; read -r word; echo then $word; wait"

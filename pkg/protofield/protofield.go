@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package protofield decodes and encodes protobuf messages field by field. It is for the few messages whose generated
-// Go packages link gRPC (docs/decisions/0013-messages-of-containerd.md): those of containerd's sandbox and streaming
-// services, and CRI's PodSandboxConfig.
+// Go packages link gRPC (docs/decisions/0013-messages-of-containerd.md): those of containerd's sandbox service, and
+// CRI's PodSandboxConfig.
 package protofield
 
 import (

@@ -12,13 +12,10 @@ import (
 	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
-	"github.com/containerd/containerd/api/types/transfer"
-	"github.com/containerd/typeurl/v2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/emptypb"
 
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/options"
@@ -97,40 +94,6 @@ func FuzzCheckpoint(f *testing.F) {
 		r, err := checkpointRequest(&taskapi.CheckpointTaskRequest{Path: "/p", Options: options})
 		if err == nil && r.Path != "/p" || err != nil && status.Code(toStatus(err)) != codes.InvalidArgument {
 			t.Errorf("checkpointRequest(%q, %q) = %+v, %v", url, value, r, err)
-		}
-	})
-}
-
-// FuzzStream is a client of a stream that sends what it likes. No more of it is kept than it was granted.
-func FuzzStream(f *testing.F) {
-	for _, m := range []proto.Message{
-		&transfer.Data{Data: make([]byte, 100)}, &transfer.WindowUpdate{Update: -1},
-		&transfer.WindowUpdate{Update: math.MaxInt32}, &emptypb.Empty{},
-	} {
-		a, err := typeurl.MarshalAnyToProto(m)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(a.TypeUrl, a.Value, uint8(3), uint16(200))
-	}
-	f.Add(streamInit, []byte{0x0a, 1, 'i'}, uint8(1), uint16(0))
-	f.Fuzz(func(t *testing.T, url string, value []byte, times uint8, open uint16) {
-		a := &anypb.Any{TypeUrl: url, Value: value}
-		id, err := streamID(a)
-		if (err == nil) != (id != "") || err != nil && status.Code(toStatus(err)) != codes.InvalidArgument {
-			t.Errorf("streamID(%q, %q) = %q, %v", url, value, id, err)
-		}
-		p := &streamPeer{open: int(open)}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for range times {
-			if err := p.takeLocked(a); err != nil {
-				break
-			}
-		}
-		if len(p.input) > int(open) || p.open < 0 || p.granted < 0 {
-			t.Errorf("%d times %q %q: %d bytes kept, %d open, %d granted",
-				times, url, value, len(p.input), p.open, p.granted)
 		}
 	})
 }

@@ -5,8 +5,8 @@
 // also sends events to containerd. Errors carry a class of errdefs from where they arose; only Intercept turns them
 // into status codes.
 //
-// Messages are those of containerd/api. Its packages for the sandbox and the streaming service link gRPC, so their few
-// messages are decoded and encoded field by field (docs/decisions/0013-messages-of-containerd.md).
+// Messages are those of containerd/api. Its package for the sandbox service links gRPC, so the few messages of the
+// service are decoded and encoded field by field (docs/decisions/0013-messages-of-containerd.md).
 package service
 
 import (
@@ -33,9 +33,9 @@ import (
 	"sandbox.internal/shim/pkg/task"
 )
 
-// Register adds the services of tasks, sandboxes and streams to server, and this shim's own (runs.proto,
-// inspect.proto). d provides the options of containers without any. The task service has two versions with the same
-// messages (containerd api/runtime/task).
+// Register adds the services of tasks and sandboxes to server, and this shim's own (runs.proto, inspect.proto). d
+// provides the options of containers without any. The task service has two versions with the same messages (containerd
+// api/runtime/task).
 func Register(server *ttrpc.Server, m *task.Manager, c *sandbox.Controller, d *options.Defaults, s Shim) {
 	took := &durations{}
 	tasks := (&taskService{m, d, took}).methods()
@@ -44,7 +44,6 @@ func Register(server *ttrpc.Server, m *task.Manager, c *sandbox.Controller, d *o
 	server.RegisterService(sandboxServiceName, &ttrpc.ServiceDesc{Methods: (&sandboxService{c}).methods()})
 	server.RegisterService(runsServiceName, &ttrpc.ServiceDesc{Methods: (&runsService{m}).methods()})
 	server.RegisterService(inspectServiceName, &ttrpc.ServiceDesc{Methods: (&inspectService{s, m, c, took}).methods()})
-	registerStreaming(server, m.StreamRegistry())
 }
 
 // Intercept wraps every call: it turns an error into a status. A panic is a bug; it is logged with its stack and
@@ -53,19 +52,23 @@ func Intercept(
 	ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, call ttrpc.Method,
 ) (answer any, err error) {
 	start := time.Now()
-	err = intercept(info.FullMethod, func() error {
-		if answer, err = call(ctx, unmarshal); err == nil {
-			err = checkSize(answer)
+	defer func() {
+		entry := log.L.WithField("call", info.FullMethod)
+		if p := recover(); p != nil {
+			entry.Errorf("panic: %v\n%s", p, debug.Stack())
+			err = fmt.Errorf("%s: panic, see the shim's log: %w", info.FullMethod, errdefs.ErrInternal)
 		}
-		return err
-	})
-	if log.L.Logger.IsLevelEnabled(log.DebugLevel) {
-		log.L.WithField("call", info.FullMethod).WithField("took", time.Since(start)).WithError(err).Debug("answered")
+		if log.L.Logger.IsLevelEnabled(log.DebugLevel) {
+			entry.WithField("took", time.Since(start)).WithError(err).Debug("answered")
+		}
+		if err != nil {
+			answer, err = nil, toStatus(err)
+		}
+	}()
+	if answer, err = call(ctx, unmarshal); err == nil {
+		err = checkSize(answer)
 	}
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return answer, nil
+	return answer, err
 }
 
 // mostAnswer is the maximum length of an answer, in bytes. ttrpc closes a connection, and ends all its other calls,
@@ -81,16 +84,6 @@ func checkSize(answer any) error {
 		}
 	}
 	return nil
-}
-
-func intercept(name string, call func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			log.L.WithField("call", name).Errorf("panic: %v\n%s", p, debug.Stack())
-			err = fmt.Errorf("%s: panic, see the shim's log: %w", name, errdefs.ErrInternal)
-		}
-	}()
-	return call()
 }
 
 // toStatus returns a status with the code of err's class and err's text, without details: containerd and its client

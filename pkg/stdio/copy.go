@@ -239,7 +239,7 @@ func (s *Streams) Drain(ctx context.Context) error {
 func (s *Streams) giveUpUnread() {
 	s.release(fmt.Errorf("nobody came within %v: %w", s.keepUnread, errdefs.ErrDataLoss))
 	for _, o := range s.outputs {
-		if o, ok := o.(interface{ abandon() }); ok { // its reader may be away
+		if o, ok := o.(*fifoOutput); ok { // its reader may be away
 			o.abandon()
 		}
 	}

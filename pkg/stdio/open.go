@@ -23,7 +23,6 @@ import (
 type location struct {
 	scheme, path string
 	args         []string // of a logging binary
-	id           string   // of streaming
 }
 
 // parse parses a name. A name without a scheme is a path, whose characters have no special meaning.
@@ -46,12 +45,8 @@ func parse(uri string) (l location, err error) {
 		if l.args, err = binaryArgs(u.RawQuery); err != nil {
 			return l, err
 		}
-	case "ttrpc+unix":
-		if l.id = u.Query().Get("streaming_id"); l.id == "" {
-			return l, errors.New("no streaming_id")
-		}
 	default:
-		return l, fmt.Errorf("unknown scheme %q, want fifo, file, binary, binary-v2 or ttrpc+unix", u.Scheme)
+		return l, fmt.Errorf("unknown scheme %q, want fifo, file, binary or binary-v2", u.Scheme)
 	}
 	if !filepath.IsAbs(u.Host + u.Path) {
 		return l, errors.New("path is not absolute")
@@ -91,12 +86,6 @@ func (s *Streams) openOutput(ctx context.Context, c Config, i int, uri string) e
 	case l.binary():
 		return fmt.Errorf("a logging binary always takes both outputs: name it as stdout (stderr is then ignored): %w",
 			errdefs.ErrInvalidArgument)
-	case l.scheme == "ttrpc+unix":
-		out, err := c.openStream(l, true)
-		if err != nil {
-			return err
-		}
-		s.outputs[i] = out
 	case l.scheme == "file":
 		err = c.Host.withUmask(func() error {
 			var err error
@@ -110,24 +99,6 @@ func (s *Streams) openOutput(ctx context.Context, c Config, i int, uri string) e
 		}
 	}
 	return err
-}
-
-func (c Config) openInput() (*input, error) {
-	l, err := parse(c.Stdin)
-	if err != nil {
-		return nil, err
-	}
-	switch l.scheme {
-	case "fifo":
-		return openFifoInput(l.path)
-	case "ttrpc+unix":
-		s, err := c.openStream(l, false)
-		if err != nil {
-			return nil, err
-		}
-		return &input{pipeEnd: s.pipeEnd, hold: s.writer, stream: s}, nil
-	}
-	return nil, fmt.Errorf("scheme %q is for output, want fifo or ttrpc+unix: %w", l.scheme, errdefs.ErrInvalidArgument)
 }
 
 // openFileOutput opens a log file, and creates it and its directory if needed, with the modes of the runc shim
@@ -152,32 +123,35 @@ func openFileOutput(path string) (sink, error) {
 // that exits immediately could be lost. The runc shim waits without a bound.
 const readerPatience = time.Second
 
-// input is the fifo, or the pipe of a streaming client, that stdin comes from.
+// input is the fifo that stdin comes from.
 type input struct {
 	*pipeEnd          // nil before open
 	hold     *os.File // writing end: clients may come and go until it is closed; nil before open
-	fifo     *os.File // with O_PATH, which lets no writer go on; nil for a stream
-	stream   *stream  // nil for a fifo
+	fifo     *os.File // with O_PATH, which lets no writer go on
 	ended    bool     // CloseStdin was called before open
 }
 
-func openFifoInput(path string) (*input, error) {
-	fd, err := openFD(path, unix.O_PATH, 0)
+func openInput(uri string) (*input, error) {
+	l, err := parse(uri)
+	if err != nil {
+		return nil, err
+	}
+	if l.scheme != "fifo" {
+		return nil, fmt.Errorf("scheme %q is for output, want fifo: %w", l.scheme, errdefs.ErrInvalidArgument)
+	}
+	fd, err := openFD(l.path, unix.O_PATH, 0)
 	if err != nil {
 		return nil, unusable(err)
 	}
-	in := &input{fifo: os.NewFile(uintptr(fd), path)}
+	in := &input{fifo: os.NewFile(uintptr(fd), l.path)}
 	if !isFifo(fd) {
 		return nil, errors.Join(fmt.Errorf("not a fifo: %w", errdefs.ErrFailedPrecondition), in.Close())
 	}
 	return in, nil
 }
 
-// open opens both ends of a fifo. The first reader lets a waiting writer go on (fifo(7)).
+// open opens both ends. The first reader lets a waiting writer go on (fifo(7)).
 func (i *input) open() error {
-	if i.fifo == nil {
-		return nil
-	}
 	r, err := openFD(fmt.Sprintf("/proc/self/fd/%d", i.fifo.Fd()), unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
@@ -193,9 +167,6 @@ func (i *input) open() error {
 func (i *input) Close() error {
 	if i == nil {
 		return nil
-	}
-	if i.stream != nil {
-		return i.stream.Close()
 	}
 	return closeAll(i.pipeEnd, i.hold, i.fifo)
 }

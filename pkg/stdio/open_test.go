@@ -34,13 +34,13 @@ func TestOpen_RefusesAndLeavesNothing(t *testing.T) {
 			"an unknown scheme of stdout",
 			Config{Stdin: in, Stdout: "gopher:///x"},
 			errdefs.ErrInvalidArgument,
-			`stdout "gopher:///x": unknown scheme "gopher", want fifo, file, binary, binary-v2 or ttrpc+unix: invalid argument`,
+			`stdout "gopher:///x": unknown scheme "gopher", want fifo, file, binary or binary-v2: invalid argument`,
 		},
 		{
 			"an unknown scheme of stderr",
 			Config{Stdin: in, Stdout: out, Stderr: "x://y"},
 			errdefs.ErrInvalidArgument,
-			`stderr "x://y": unknown scheme "x", want fifo, file, binary, binary-v2 or ttrpc+unix: invalid argument`,
+			`stderr "x://y": unknown scheme "x", want fifo, file, binary or binary-v2: invalid argument`,
 		},
 		{
 			"a logging binary",
@@ -79,28 +79,16 @@ func TestOpen_RefusesAndLeavesNothing(t *testing.T) {
 			`stdout "binary:///bin/log?a;b": invalid semicolon separator in query: invalid argument`,
 		},
 		{
-			"streaming without an id",
-			Config{Stdin: in, Stdout: "ttrpc+unix:///s?id=a", Host: host},
-			errdefs.ErrInvalidArgument,
-			`stdout "ttrpc+unix:///s?id=a": no streaming_id: invalid argument`,
-		},
-		{
-			"two streams of one id",
-			Config{Stdout: "ttrpc+unix:///s?streaming_id=a", Stderr: "ttrpc+unix:///s?streaming_id=a", Host: host},
-			errdefs.ErrAlreadyExists,
-			`stderr "ttrpc+unix:///s?streaming_id=a": streaming id "a": another process has it: already exists`,
-		},
-		{
 			"streaming",
 			Config{Stdin: "ttrpc+unix:///s?streaming_id=a-stdin"},
-			errdefs.ErrNotImplemented,
-			`stdin "ttrpc+unix:///s?streaming_id=a-stdin": scheme "ttrpc+unix" is not served here: not implemented`,
+			errdefs.ErrInvalidArgument,
+			`stdin "ttrpc+unix:///s?streaming_id=a-stdin": unknown scheme "ttrpc+unix", want fifo, file, binary or binary-v2: invalid argument`,
 		},
 		{
 			"stdin from a file",
 			Config{Stdin: "file:///etc/passwd"},
 			errdefs.ErrInvalidArgument,
-			`stdin "file:///etc/passwd": scheme "file" is for output, want fifo or ttrpc+unix: invalid argument`,
+			`stdin "file:///etc/passwd": scheme "file" is for output, want fifo: invalid argument`,
 		},
 		{
 			"a relative path",

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package stdio carries the standard streams of one process, a container's init or an exec, between the process and
-// what containerd named for it: fifos, files, a logging binary, or the clients of a [StreamRegistry]. The process gets
-// pipes or a terminal. Fifos that containerd names are waited for with github.com/containerd/fifo; bounded draining,
-// and waiting that costs no thread, are done here.
+// what containerd named for it: fifos, files or a logging binary. The process gets pipes or a terminal. Fifos that
+// containerd names are waited for with github.com/containerd/fifo; bounded draining, and waiting that costs no thread,
+// are done here.
 //
 // # Goroutines
 //
@@ -12,8 +12,7 @@
 // or in [Streams.Close], which joins them all within a bound. A reader that does not read blocks the goroutine of its
 // own stream and nothing else. An idle stream costs neither CPU nor a buffer: its goroutine waits in the runtime's
 // poller. An output that has ended with bytes that nobody has read blocks a thread, in package fifo. A logging binary
-// has three more goroutines, one of them os/exec's, which end with it; Close waits for them. [StreamRegistry.Serve]
-// starts none.
+// has three more goroutines, one of them os/exec's, which end with it; Close waits for them.
 //
 // The kernel copies from the memory of the process that writes to a pipe, and into that of the one that reads, with the
 // pipe's lock held (fs/pipe.c). If that memory is not available, as with userfaultfd or a mapped file of FUSE or of an
@@ -25,9 +24,9 @@
 //
 // # Locks
 //
-// Streams.mu guards the fields of a Streams, copier.mu the counters of one copier and StreamRegistry.mu its streams.
-// None is held across anything that blocks, and no two are held together. copier.reading is held during calls that may
-// wait for a pipe, only by goroutines that may be left behind; copier.mu is taken with it held.
+// Streams.mu guards the fields of a Streams, and copier.mu the counters of one copier. Neither is held across anything
+// that blocks, and the two are not held together. copier.reading is held during calls that may wait for a pipe, only by
+// goroutines that may be left behind; copier.mu is taken with it held.
 //
 // # Promises
 //
@@ -94,7 +93,7 @@ type Config struct {
 
 	// ID is CONTAINER_ID of a logging binary: the id of the container or of the exec, as with the runc shim.
 	ID string
-	// Host serves logging binaries and streaming. Without it these are errdefs.ErrNotImplemented.
+	// Host serves logging binaries. Without it these are errdefs.ErrNotImplemented.
 	Host *Host
 
 	readersLater bool // for tests whose readers come after Open, which does not wait for them
@@ -102,18 +101,16 @@ type Config struct {
 
 // Host is what the streams of all processes of a shim share. It does not change after NewHost.
 type Host struct {
-	Namespace      string   // containerd's
-	Children       Children // with which logging binaries are registered
-	StreamRegistry *StreamRegistry
-	Umask          int    // for logs: log files, and what logging binaries make
-	bounds         bounds // of logging binaries
+	Namespace string   // containerd's
+	Children  Children // with which logging binaries are registered
+	Umask     int      // for logs: log files, and what logging binaries make
+	bounds    bounds   // of logging binaries
 }
 
-// NewHost returns a Host with an empty StreamRegistry.
+// NewHost returns a Host with the usual umask.
 func NewHost(namespace string, children Children) *Host {
 	return &Host{
 		Namespace: namespace, Children: children, Umask: usualUmask,
-		StreamRegistry: &StreamRegistry{streams: map[string]*stream{}, arrived: make(chan struct{})},
 		// The runc shim (containerd-shim-runc-v2/process/io.go, binaryIO) waits for the ready sign without a bound. At
 		// Delete it sends SIGTERM immediately, which cuts off a binary that is still reading, and SIGKILL 12 s later,
 		// more than the 10 s that CRI gives a whole Delete. Here a binary has more time to read and less to exit.
@@ -201,7 +198,7 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 		}
 	}()
 	if c.Stdin != "" {
-		if s.input, err = c.openInput(); err != nil {
+		if s.input, err = openInput(c.Stdin); err != nil {
 			return nil, fmt.Errorf("stdin %q: %w", c.Stdin, err)
 		}
 	}

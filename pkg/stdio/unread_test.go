@@ -4,7 +4,6 @@
 package stdio
 
 import (
-	"context"
 	"errors"
 	"path/filepath"
 	"regexp"
@@ -110,70 +109,4 @@ func TestFifo_AReaderThatIsThereIsNotLetGo(t *testing.T) {
 	if err := <-drained; err != nil {
 		t.Errorf("Drain() = %v, want nil", err)
 	}
-}
-
-func TestStream_WithoutAClientIsLetGo(t *testing.T) {
-	for _, n := range []int{6, bufferSize + 1} { // less and more than its pipe holds
-		r, _ := newStreamedKept(t, time.Millisecond, "stdout")
-		process := r.process()
-		r.started()
-		write(t, process, pattern(n))
-		process.Close()
-		within(t, "Drain", func() {
-			if err := r.Drain(t.Context()); !errors.Is(err, errdefs.ErrDataLoss) {
-				t.Errorf("Drain() = %v, want ErrDataLoss", err)
-			}
-		})
-	}
-}
-
-func TestStream_AClientThatIsThereIsNotLetGo(t *testing.T) {
-	r, x := newStreamedKept(t, time.Millisecond, "stdout")
-	client, served := serve(t.Context(), x, "c1-stdout")
-	text := pattern(bufferSize)
-	process := r.process()
-	r.started()
-	write(t, process, "hello")
-	client.read(t, "hello") // it is there
-	write(t, process, text)
-	process.Close()
-	drained := make(chan error, 1)
-	go func() { drained <- r.Drain(t.Context()) }()
-	<-r.kept.Done()
-	client.read(t, text)
-	wantServed(t, served, nil)
-	if err := <-drained; err != nil {
-		t.Errorf("Drain() = %v, want nil", err)
-	}
-}
-
-// A client that was there when the stream was given up and leaves without having read all is the last one.
-func TestStream_IsLetGoWhenItsLastClientLeaves(t *testing.T) {
-	r, x := newStreamedKept(t, time.Millisecond, "stdout")
-	ctx, leave := context.WithCancel(t.Context())
-	client, served := serve(ctx, x, "c1-stdout")
-	process := r.process()
-	r.started()
-	write(t, process, "hello")
-	client.read(t, "hello") // it is there
-	write(t, process, pattern(2*bufferSize))
-	process.Close()
-	drained := make(chan error, 1)
-	go func() { drained <- r.Drain(t.Context()) }()
-	<-r.kept.Done()
-	eventually(t, "the stream is given up", r.outputs[0].(*stream).abandoned.Load)
-
-	// Another client takes its place, and may read on.
-	ctx2, leave2 := context.WithCancel(t.Context())
-	second, served2 := serve(ctx2, x, "c1-stdout")
-	wantServed(t, served, errdefs.ErrAborted)
-	<-second.sent
-	leave()
-	leave2()
-	wantServed(t, served2, context.Canceled)
-	within(t, "Drain", func() {
-		if err := <-drained; !errors.Is(err, errdefs.ErrDataLoss) {
-			t.Errorf("Drain() = %v, want ErrDataLoss", err)
-		}
-	})
 }

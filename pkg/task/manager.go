@@ -81,9 +81,6 @@ func New(runtime process.Runtime, events *event.Queue, io *stdio.Host) *Manager 
 // Namespace returns the containerd namespace of all containers.
 func (m *Manager) Namespace() string { return m.io.Namespace }
 
-// StreamRegistry returns the registry in which streaming clients find their streams.
-func (m *Manager) StreamRegistry() *stdio.StreamRegistry { return m.io.StreamRegistry }
-
 // Container returns a container. The error is errdefs.ErrNotFound for an unknown id and, as with the runc shim, before
 // the end of its Create. For every other class containerd logs an error and tells its client that the status is UNKNOWN
 // (plugins/services/tasks/local.go, getProcessState).
