@@ -25,8 +25,6 @@ type Request struct {
 	// Thaw is a file cgroup.procs through which a killed process is moved, because it does not die where it is frozen
 	// (Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst); "" for none.
 	Thaw string
-	// Meanwhile is called while the program executes the request, before its first message is read. It may be nil.
-	Meanwhile func()
 
 	steps     []*Step
 	data      []byte

@@ -63,9 +63,6 @@ func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error
 	}
 	defer r.endTracing(0)
 	stop := context.AfterFunc(ctx, func() { _ = r.socket.SetDeadline(time.Unix(1, 0)) }) // fails only if closed
-	if request.Meanwhile != nil {
-		request.Meanwhile()
-	}
 	err := r.follow(ctx)
 	stop()
 	if ctx.Err() != nil {

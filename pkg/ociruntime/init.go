@@ -222,7 +222,6 @@ func (i *initLauncher) prepare() error {
 	}
 	i.MountedOnce = config.HasHook(configs.Prestart, configs.CreateRuntime)
 	i.Mounted = i.mounted
-	i.Meanwhile = i.learnState
 	return nil
 }
 
@@ -257,14 +256,6 @@ func (i *initLauncher) mounted(pid int) error {
 		}
 	}
 	return nil
-}
-
-// learnState encodes a state for nothing but what the encoder learns about its types. That takes most of the time of
-// the first encoding in a process, 0.3 of 0.4 ms, in which the kernel makes the namespaces.
-func (i *initLauncher) learnState() {
-	if state, err := i.made.lc.State(); err == nil { // saveState reports it
-		_, _ = json.Marshal(state)
-	}
 }
 
 // saveState writes the state as libcontainer does, for runc's commands and for what libcontainer still does itself

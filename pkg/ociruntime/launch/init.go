@@ -37,8 +37,7 @@ type Init struct {
 	// the process there. It may be nil.
 	Forked func(pid int) error
 	// Mounted is called when they are made, before they become the root of the process: for limits and hooks.
-	Mounted   func(pid int) error
-	Meanwhile func() // called while the process and its namespaces are made; it may be nil
+	Mounted func(pid int) error
 	// MountedOnce says that Mounted cannot be called for another process in place of this one.
 	MountedOnce bool
 }
@@ -126,7 +125,7 @@ type initBuilder struct {
 // The process that makes the file systems is not in a PID namespace of others: it is in a new one or, if the container
 // joins one, in that of the shim. Only its child, which has the rights of the program, is in the joined namespace.
 func (i *Init) request(moves bool, final *bool) *native.Request {
-	b := &initBuilder{Request: &native.Request{Meanwhile: i.Meanwhile}, Init: i, next: i.freeFD()}
+	b := &initBuilder{Request: &native.Request{}, Init: i, next: i.freeFD()}
 	if i.Freezer != "" {
 		b.Thaw = filepath.Join(filepath.Dir(i.Freezer), "cgroup.procs")
 	}
