@@ -70,16 +70,12 @@ func (s *Scope) SetCPUSet(ctx context.Context, cpus, mems string) error {
 	return s.change(ctx, keptFiles, func(ctx context.Context) error { return s.setUnit(ctx, set...) })
 }
 
-// Restore sets the unit's properties to what the control files said at snapshot. On cgroup v2 libcontainer turns files
+// Restore sets the unit's properties to what the control files said at snapshot, on cgroup v2. libcontainer turns files
 // into properties before it writes to the files (cgroups v0.1.0 systemd/v2.go, Set), but leaves out empty files. A
 // refused file does not matter: snapshot.Restore follows, which writes in the right order.
 func (s *Scope) Restore(snapshot cgroup.Snapshot) error {
 	if !s.unified {
-		set, err := legacyProperties(snapshot)
-		if err != nil || len(set) == 0 {
-			return err
-		}
-		return s.change(context.Background(), nil, func(ctx context.Context) error { return s.setUnit(ctx, set...) })
+		return nil
 	}
 	unified := map[string]string{}
 	var none []dbus.Property
