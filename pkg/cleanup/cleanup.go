@@ -254,7 +254,7 @@ func (r Request) containerLocked(ctx context.Context, root, id, bundle string) (
 	err = r.Container(ctx, config)
 	removeSockets(ctx, id, s.Sockets) // before the rootfs, in which they may be
 	err = errors.Join(err, UnmountRootfs(bundle), hostrootfs.Remove(bundle))
-	err = errors.Join(err, removePidFile(s))
+	err = errors.Join(err, pidfile.Remove(s.PidFile, s.Pid)) // the pid is 0 if the shim died in Create
 	exit := process.Exit{Status: killed, At: time.Now()}
 	if s.Exit != nil {
 		exit = *s.Exit
@@ -315,12 +315,4 @@ func JoinsPIDs(spec *specs.Spec) bool {
 		slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool {
 			return n.Type == specs.PIDNamespace && n.Path != ""
 		})
-}
-
-// removePidFile removes the pid file of a container. Its pid is not known if the shim died while it was created.
-func removePidFile(s State) error {
-	if s.Pid == 0 {
-		return pidfile.RemoveStale(s.PidFile)
-	}
-	return pidfile.Remove(s.PidFile, s.Pid)
 }

@@ -4,15 +4,11 @@
 package pidfile
 
 import (
-	"context"
 	"errors"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,18 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/settings"
-	"sandbox.internal/shim/pkg/unixfile"
-	"sandbox.internal/shim/pkg/unixfile/hungfs"
 )
+
+func writePid(path string, pid int) error {
+	return in(path, func(dir *os.Root, name string) error { return write(dir, name, pid) })
+}
 
 func TestWrite_ReplacesNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pid")
-	must(t, Write(path, 6))
-	must(t, Write(path, 7))
+	must(t, writePid(path, 6))
+	must(t, writePid(path, 7))
 	wantFile(t, path, "7")
 	must(t, os.WriteFile(path, []byte("a letter"), 0o600))
-	if err := Write(path, 8); err == nil {
+	if err := writePid(path, 8); err == nil {
 		t.Error("no error where there is something else")
 	}
 	wantFile(t, path, "a letter")
@@ -61,27 +59,23 @@ func TestPidFile_IsNotLedElsewhere(t *testing.T) {
 		},
 		"before the write": func() error {
 			exchange()
-			if err := Write(path, 8); !errors.Is(err, unix.ELOOP) {
-				t.Errorf("Write = %v, want ELOOP", err)
+			if err := writePid(path, 8); !errors.Is(err, unix.ELOOP) {
+				t.Errorf("write = %v, want ELOOP", err)
 			}
 			return nil
 		},
 		"while it is written": func() error {
-			dir, err := unixfile.OpenDir(filepath.Dir(path))
-			must(t, err)
-			defer dir.Close()
-			exchange()
-			return writeIn(dir, "pid", 8)
+			return in(path, func(dir *os.Root, name string) error { exchange(); return write(dir, name, 8) })
 		},
 		"before the removal": func() error { exchange(); return Remove(path, 7) },
 		"while it is removed": func() error {
-			return removeIf(path, func(int) (bool, error) { exchange(); return true, nil })
+			return in(path, func(dir *os.Root, name string) error { exchange(); return remove(dir, name, 7) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			must(t, errors.Join(os.MkdirAll(host, 0o700), os.MkdirAll(filepath.Dir(path), 0o700)))
 			defer func() { must(t, os.RemoveAll(volume)) }()
-			must(t, errors.Join(os.WriteFile(filepath.Join(host, "pid"), []byte("7"), 0o600), Write(path, 7)))
+			must(t, errors.Join(os.WriteFile(filepath.Join(host, "pid"), []byte("7"), 0o600), writePid(path, 7)))
 			must(t, act())
 			wantFile(t, filepath.Join(host, "pid"), "7")
 			if got := files(t, host); got != "pid" {
@@ -202,123 +196,16 @@ func withoutDescriptors(t *testing.T, f func()) {
 
 func TestRemove_SaysThatItCannotTell(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
-	must(t, Write(path, os.Getpid()))
-	var removed, stale, looked, prepared error
+	must(t, writePid(path, os.Getpid()))
+	var removed, prepared error
 	hook := NewHook(settings.Value{Key: "k", Text: path})
 	withoutDescriptors(t, func() {
-		removed, stale, prepared = Remove(path, os.Getpid()), RemoveStale(path), hook.Prepare(t.Context(), nil)
-		_, looked = dead(os.Getpid())
+		removed, prepared = Remove(path, os.Getpid()), hook.Prepare(t.Context(), nil)
 	})
-	for name, err := range map[string]error{"Remove": removed, "RemoveStale": stale, "dead": looked, "Prepare": prepared} {
+	for name, err := range map[string]error{"Remove": removed, "Prepare": prepared} {
 		if !errors.Is(err, unix.EMFILE) || errdefs.IsInvalidArgument(err) {
 			t.Errorf("%s without descriptors = %v, want %v", name, err, unix.EMFILE)
 		}
 	}
 	wantFile(t, path, strconv.Itoa(os.Getpid()))
-}
-
-// Delete has the lock of its container meanwhile, and tries again.
-func TestRemove_DoesNotWaitForAFileSystemThatHangs(t *testing.T) {
-	dir := t.TempDir()
-	hungfs.Mount(t, dir)
-	if err := Remove(filepath.Join(dir, "pid"), 7); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Remove = %v, want %v", err, context.DeadlineExceeded)
-	}
-}
-
-// Create is abandoned, and the file, should it still come, with it.
-func TestHook_DoesNotWaitForAFileSystemThatHangs(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "volume")
-	must(t, os.Mkdir(dir, 0o700))
-	h := NewHook(settings.Value{Key: "pid-file", Text: filepath.Join(dir, "pid")})
-	h.pid = os.Getpid()
-	hungfs.Mount(t, dir)
-	for name, err := range map[string]error{"Prepare": h.Prepare(t.Context(), nil), "Created": h.write()} {
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), h.setting.Text) {
-			t.Errorf("%s = %v, want %v and the path", name, err, context.DeadlineExceeded)
-		}
-	}
-}
-
-func TestWrite_LeavesNothingThatWasGivenUp(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "pid")
-	var givenUp atomic.Bool
-	must(t, writeUnless(&givenUp, path, os.Getpid()))
-	wantFile(t, path, strconv.Itoa(os.Getpid()))
-	givenUp.Store(true)
-	must(t, writeUnless(&givenUp, path, os.Getpid()))
-	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the file is there: %v", err)
-	}
-}
-
-// A client may try a Delete again for as long as the file system hangs, and each try would keep a thread.
-func TestHook_HasOneRemovalAtATime(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "volume")
-	must(t, os.Mkdir(dir, 0o700))
-	path := filepath.Join(dir, "pid")
-	h := NewHook(settings.Value{Key: "pid-file", Text: path})
-	h.pid = os.Getpid()
-	hungfs.Mount(t, dir)
-	for range 2 {
-		if err := h.Removed(); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Removed = %v, want %v", err, context.DeadlineExceeded)
-		}
-	}
-	first := h.removal
-	must(t, unix.Unmount(dir, unix.MNT_DETACH|unix.MNT_FORCE)) // what waits gets an error
-	if err := h.Removed(); err == nil || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Removed = %v, want the error of the first try", err)
-	}
-	if first == nil || h.removal != nil {
-		t.Error("there is more than the first try")
-	}
-	must(t, h.Removed())
-}
-
-// Somebody who may write to the directory must not keep the container from being deleted.
-func TestRemove_LeavesWhatSomebodyKeepsClosed(t *testing.T) {
-	dir := t.TempDir()
-	loop := filepath.Join(dir, "loop")
-	must(t, os.Symlink("loop", loop))
-	must(t, Remove(filepath.Join(loop, "pid"), 7))
-
-	leased := filepath.Join(dir, "leased")
-	f, err := os.OpenFile(leased, os.O_CREATE|os.O_RDWR, 0o600)
-	must(t, err)
-	_, err = f.WriteString("7")
-	must(t, err)
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
-		t.Fatalf("lease: %v", err)
-	}
-	signal.Ignore(unix.SIGIO) // by which the kernel tells the owner of the lease
-	t.Cleanup(func() { signal.Reset(unix.SIGIO) })
-	must(t, Remove(leased, 7))
-	must(t, f.Close())
-	must(t, Remove(leased, 7))
-	if _, err := os.Stat(leased); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the file without its lease: %v, want it removed", err)
-	}
-}
-
-// The number of a dead process may be that of a thread now.
-func TestRemoveStale_OfAThreadsNumber(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "pid")
-	thread, end := make(chan int), make(chan struct{})
-	go func() { // ends with the test
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		thread <- unix.Gettid()
-		<-end
-	}()
-	defer close(end)
-	tid := <-thread
-	if tid == os.Getpid() {
-		t.Skip("SKIPPED: the goroutine is on the first thread")
-	}
-	must(t, Write(path, tid))
-	must(t, RemoveStale(path))
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the file: %v, want it removed", err)
-	}
 }

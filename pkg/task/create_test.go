@@ -194,12 +194,10 @@ func TestCreate_AsksTheRuntime(t *testing.T) {
 	}
 }
 
-// cleanUp is the delete command for container c1 of a dead shim. container may be nil.
-func cleanUp(t *testing.T, bundle string, container func(context.Context, process.Config) error) (int, process.Exit, error) {
+// cleanUp is the delete command for container c1 of a dead shim.
+func cleanUp(t *testing.T, bundle string) (int, process.Exit, error) {
 	t.Helper()
-	if container == nil {
-		container = func(context.Context, process.Config) error { return nil }
-	}
+	container := func(context.Context, process.Config) error { return nil }
 	return cleanup.Request{Namespace: "ns", ID: "c1", Bundle: bundle, Container: container}.Run(t.Context())
 }
 
@@ -214,7 +212,7 @@ func TestExit_IsOnDisk(t *testing.T) {
 	must(t, c.Init().Kill(15))
 	want, err := c.Init().Wait(t.Context())
 	must(t, err)
-	pid, got, err := cleanUp(t, bundle, nil)
+	pid, got, err := cleanUp(t, bundle)
 	if err != nil || pid != 4321 || got.Status != 128+15 || !got.At.Equal(want.At) {
 		t.Errorf("Remove = %d, %+v, %v, want 4321, %+v", pid, got, err, want)
 	}

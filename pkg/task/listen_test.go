@@ -164,7 +164,7 @@ func TestListen_AnOpenSocketIsRemovedByALaterCleanup(t *testing.T) {
 		if !open {
 			sockets.Close()
 		}
-		_, _, err := cleanUp(t, bundle, nil)
+		_, _, err := cleanUp(t, bundle)
 		must(t, err)
 		if _, err := os.Lstat("s"); (err == nil) != open {
 			t.Errorf("the socket, which is open: %t, after Remove: %v", open, err)
