@@ -47,9 +47,6 @@ type Container struct {
 	// its exit is published, and init's waiter takes all slots.
 	live *semaphore.Weighted
 
-	unwritten *semaphore.Weighted // slots for verdicts that are not written
-	writing   *semaphore.Weighted // slots for writes of them
-
 	// initLives is canceled when init has exited: no exec starts any more (P4), and nobody waits for freezing.
 	initLives context.Context //nolint:containedctx // that of a process, not of a request
 	initDied  context.CancelFunc
@@ -74,7 +71,6 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 	c := &Container{
 		config: config, events: events, execs: map[string]*Process{},
 		freezing: semaphore.NewWeighted(allSlots), live: semaphore.NewWeighted(allSlots),
-		unwritten: semaphore.NewWeighted(mostUnwritten), writing: semaphore.NewWeighted(verdictWrites),
 	}
 	c.initLives, c.initDied = context.WithCancel(context.Background())
 	c.init = newProcess(c, "", nil, config.IO, config.Limits)

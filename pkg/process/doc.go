@@ -13,7 +13,7 @@
 // deadline calls Kill in a goroutine of its own; the waiter stops it. The same holds for the timers of a run, which is
 // a process with limits, and for the watch on its memory (run.go). When the kernel has killed a process for a
 // container's memory limit on cgroup v1, a goroutine sends SIGKILL to init and ends. Signals to many execs are sent by
-// goroutines that end before the call does. One that writes a verdict ends when the file system has answered.
+// goroutines that end before the call does.
 //
 // # Locks
 //
@@ -47,8 +47,7 @@
 //	P7  Delete returns after the events of the container were delivered, or half a
 //	    second later.
 //
-// A verdict on a run is written before its exit is published, unless its file system
-// does not answer for two seconds.
+// A verdict on a run is written before its exit is published.
 //
 // "Published" means put into the queue; docs/events.md has the same promises for users.
 //

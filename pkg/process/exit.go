@@ -5,15 +5,12 @@ package process
 
 import (
 	"context"
-	"fmt"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"sandbox.internal/shim/pkg/event"
-	"sandbox.internal/shim/pkg/limit"
-	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // Bounds on what an exit waits for.
@@ -27,10 +24,6 @@ const (
 	execExitTimeout = 30 * time.Second
 	// execKills is how many execs are killed at the same time.
 	execKills = 100
-	// verdictTimeout bounds how long an exit waits until the verdict on it is written.
-	verdictTimeout = 2 * time.Second
-	// verdictWrites is how many verdicts of a container are written at the same time, and mostUnwritten how many wait.
-	verdictWrites, mostUnwritten = 4, 1000
 	// unreadTimeout bounds how long after its exit the output of an exec is kept for an absent reader: when containerd
 	// or a client dies, nobody deletes its execs. What init wrote is kept until Delete.
 	unreadTimeout = 5 * time.Minute
@@ -136,20 +129,4 @@ func (p *Process) drain(ctx context.Context) {
 	if err := p.streams.Close(); err != nil {
 		entry.WithError(err).Warn("close standard streams")
 	}
-}
-
-// writeVerdict writes v to its file, and waits for that in verdictTimeout. If the file system hangs, some writes keep a
-// thread each, of which Go allows a program so many, and further ones wait for these.
-func (c *Container) writeVerdict(v limit.Verdict, path string) error {
-	if !c.unwritten.TryAcquire(1) {
-		return fmt.Errorf("%s: %d earlier ones are not written yet", path, mostUnwritten)
-	}
-	return unixfile.Within(verdictTimeout, func() error {
-		defer c.unwritten.Release(1)
-		if err := c.writing.Acquire(context.Background(), 1); err != nil {
-			return err
-		}
-		defer c.writing.Release(1)
-		return v.Write(path)
-	})
 }

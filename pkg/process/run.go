@@ -310,10 +310,8 @@ func (p *Process) recordVerdict(exit Exit, used cgroup.Account) {
 	}
 	v.SplitCPU(used.User, used.System)
 	r.limits.Judge(&v, ended, v.OOMKills > 0 && c.isLimitedInMemory())
-	if path := c.config.VerdictFile; path != "" {
-		if err := c.writeVerdict(v, path); err != nil {
-			p.logger().WithError(err).Error("write the verdict")
-		}
+	if err := v.Write(c.config.VerdictFile); err != nil {
+		p.logger().WithError(err).Error("write the verdict")
 	}
 	c.keepVerdict(v)
 }

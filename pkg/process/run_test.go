@@ -4,15 +4,9 @@
 package process
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +16,6 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/stdio"
-	"sandbox.internal/shim/pkg/unixfile/hungfs"
 )
 
 func TestRun_InitIsKilledAtItsWallTime(t *testing.T) {
@@ -75,54 +68,6 @@ func TestRun_VerdictComesBeforeTheExit(t *testing.T) {
 			t.Errorf("verdicts %+v", v)
 		}
 	})
-}
-
-// The exit matters more than the file with the verdict, whose file system may hang.
-func TestRun_ExitDoesNotWaitForTheFileOfTheVerdict(t *testing.T) {
-	dir := t.TempDir()
-	t.Cleanup(func() { // after the unmount, which ends the calls of the writers
-		for deadline := time.Now().Add(30 * time.Second); running("writeVerdict") > 0; runtime.Gosched() {
-			if time.Now().After(deadline) {
-				t.Error("the writers have not ended after the file system is gone")
-				return
-			}
-		}
-	})
-	hungfs.Mount(t, dir)
-	f := newFake()
-	w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{
-		Limits: &limit.Limits{}, VerdictFile: filepath.Join(dir, "{exec}"),
-	}})
-	must(t, w.Init().Start(ctx))
-	f.init.die(3)
-	select {
-	case <-w.Init().Exited():
-	case <-time.After(10 * verdictTimeout):
-		t.Fatal("the exit is not told")
-	}
-	if v := w.Verdicts(); len(v) != 1 || v[0].Status != 3 {
-		t.Errorf("verdicts %+v", v)
-	}
-	// Each write keeps a thread.
-	var all sync.WaitGroup
-	for i := range 3 * verdictWrites {
-		all.Go(func() {
-			err := w.writeVerdict(limit.Verdict{}, filepath.Join(dir, strconv.Itoa(i)))
-			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("writeVerdict = %v, want %v", err, context.DeadlineExceeded)
-			}
-		})
-	}
-	all.Wait()
-	if n := running("limit.(*Verdict).Write("); n < 1 || n > verdictWrites {
-		t.Errorf("%d verdicts are being written, want 1 to %d", n, verdictWrites)
-	}
-}
-
-// running is how often a function is on the stacks of goroutines.
-func running(function string) int {
-	stacks := make([]byte, 1<<20)
-	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte(function))
 }
 
 func TestRun_ALimitThatIsReachedBeforeTheStartCountsThen(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/containerd/v2/core/mount"
@@ -126,24 +125,15 @@ func (m *Manager) limit(spec *specs.Spec, set settings.Settings) error {
 	return resources.Check(spec.Linux.Resources, resources.ReadHost(spec.Linux.Resources))
 }
 
-// dirTimeout bounds how long Create waits for the directory of the file for verdicts.
-const dirTimeout = 2 * time.Second
-
 func checkVerdictFile(file settings.Value) error {
 	if !file.IsSet() {
 		return nil
 	}
-	err := unixfile.Within(dirTimeout, func() error {
-		dir, err := unixfile.OpenDir(filepath.Dir(file.Text))
-		if err != nil {
-			return file.Refuse("in a directory that exists, without symbolic links in the path")
-		}
-		return dir.Close()
-	})
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%s %q: %w", file.Key, file.Text, err)
+	dir, err := unixfile.OpenDir(filepath.Dir(file.Text))
+	if err != nil {
+		return file.Refuse("in a directory that exists, without symbolic links in the path")
 	}
-	return err
+	return dir.Close()
 }
 
 // config returns the configuration for pkg/process, without hooks. containerd's clients cannot always say that the
