@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -37,13 +36,8 @@ func Remove(ctx context.Context, c process.Config) error {
 	if _, err := os.Lstat(stateDir(c.Root, c.ID)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	other, err := prepareLoad(c)
-	if err != nil {
+	if err := endFreezing(c); err != nil {
 		return fmt.Errorf("container %q: %w", c.ID, err)
-	}
-	if other != "" {
-		log.L.WithField("container", c.ID).WithField("bundle", other).Warn("the state is of another bundle; left to it")
-		return nil
 	}
 	lc, err := libcontainer.Load(c.Root, c.ID)
 	if err != nil {
@@ -76,56 +70,18 @@ func Remove(ctx context.Context, c process.Config) error {
 	return destroy(ctx, lc, stateDir(c.Root, c.ID))
 }
 
-// prepareLoad returns the bundle of another container whose state that is, or "". If it is this one's, it ends a freeze
-// in which the shim died, because libcontainer.Load waits for its end, on v1 for ever. Whether a state can be decoded,
-// Load says.
-func prepareLoad(c process.Config) (other string, err error) {
+// endFreezing ends a freeze in which the shim died, since libcontainer.Load would wait for the thaw, on v1 for ever.
+// Whether a state can be decoded, Load says.
+func endFreezing(c process.Config) error {
 	var state struct { // of libcontainer.State
-		Config struct {
-			Labels []string `json:"labels"`
-		} `json:"config"`
 		CgroupPaths map[string]string `json:"cgroup_paths"`
 	}
-	err = unixfile.ReadJSON(filepath.Join(stateDir(c.Root, c.ID), "state.json"), &state)
-	if _, unread := errors.AsType[*os.PathError](err); unread && !isAbsent(err) {
-		return "", err
+	err := unixfile.ReadJSON(filepath.Join(stateDir(c.Root, c.ID), "state.json"), &state)
+	if _, unread := errors.AsType[*os.PathError](err); unread && !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
-	if other, err = bundleOfAnother(state.Config.Labels, c.Bundle); err != nil {
-		return "", fmt.Errorf("find out whose its state is: %w", err)
-	}
-	if other == "" {
-		err = cgroup.New(state.CgroupPaths).EndFreezing()
-	}
-	return other, err
+	return cgroup.New(state.CgroupPaths).EndFreezing()
 }
-
-// bundleOfAnother returns the bundle that the labels of a state name, if it is there and is another one than bundle.
-// Two containerds may have containers with the same id, and by default they have the same directory for states.
-func bundleOfAnother(labels []string, bundle string) (string, error) {
-	for _, label := range labels {
-		named, ok := strings.CutPrefix(label, "bundle=")
-		if !ok || named == bundle {
-			continue
-		}
-		there, err := os.Stat(named)
-		if isAbsent(err) {
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		own, err := os.Stat(bundle)
-		if err != nil && !isAbsent(err) {
-			return "", err
-		}
-		if err != nil || !os.SameFile(there, own) {
-			return named, nil
-		}
-	}
-	return "", nil
-}
-
-func isAbsent(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) }
 
 // awaitDeath waits until init, which is not a child of this process, is dead.
 func awaitDeath(ctx context.Context, lc *libcontainer.Container) error {

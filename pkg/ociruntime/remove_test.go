@@ -311,25 +311,6 @@ func TestRemove_AHalfMadeContainerInAUserNamespaceThatIsGone(t *testing.T) {
 	wantNothingLeft(t, c)
 }
 
-// Another containerd has a container with the same id, and both have their states in the default place.
-func TestRemove_LeavesTheContainerOfAnotherBundle(t *testing.T) {
-	c := newConfig(t, "sleep", "1000")
-	killedShim(t, life{Config: c, Stage: "running"}, "")
-	pids, other := members(t, c), c
-	for _, other.Bundle = range []string{t.TempDir(), filepath.Join(t.TempDir(), "gone")} {
-		must(t, Remove(bounded(t), other))
-		for _, pid := range pids {
-			must(t, unix.Kill(pid, 0)) // which fails if it is dead
-		}
-	}
-	link := filepath.Join(t.TempDir(), "link")
-	must(t, os.Symlink(c.Bundle, link))
-	c.Bundle = link // as containerd may name its state directory
-	must(t, Remove(bounded(t), c))
-	wantDead(t, pids)
-	wantNothingLeft(t, c)
-}
-
 // What is removed without a state is only the configuration's word: a cgroup
 // that another container took is left alone.
 func TestRemove_LeavesTheCgroupOfAnother(t *testing.T) {
