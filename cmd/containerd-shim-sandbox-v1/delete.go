@@ -76,7 +76,7 @@ func removeBundle(f flags, within time.Duration, r cleanup.Request) (answer []by
 	pid, exit, err := r.Run(ctx)
 	// This comes after Run, which may itself end the daemon, and even if Run failed: containerd removes the bundle of a
 	// failed create anyway, and with it the way to the socket. A socket that stays is no reason to keep the bundle.
-	if err := bootstrap.RemoveSocket(ctx, r.Bundle, r.ID); err != nil {
+	if err := bootstrap.RemoveSocket(ctx, r.Bundle); err != nil {
 		log.L.WithError(err).Warn("the shim's socket may be left")
 	}
 	if err != nil {

@@ -84,7 +84,7 @@ func ServeOn(a Args, socket string, serve ServeFunc) error {
 // runDaemon sets this process up as the shim and runs serve until there is nothing left to do, on another goroutine,
 // since this one keeps the main thread for it. It owns l. Its error goes to the log: containerd already has its answer
 // (docs/decisions/0009).
-func runDaemon(d Daemon, l *net.UnixListener, serve ServeFunc) error {
+func runDaemon(d Daemon, l *listener, serve ServeFunc) error {
 	return osthread.Main(func(t *osthread.Thread) error {
 		d.Thread, d.Umask = t, unix.Umask(umask)
 		return runServe(d, l, serve)
@@ -97,7 +97,7 @@ func runDaemon(d Daemon, l *net.UnixListener, serve ServeFunc) error {
 // inherit that.
 func dropSignals() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGHUP) }
 
-func runServe(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
+func runServe(d Daemon, l *listener, serve ServeFunc) (err error) {
 	defer logToFifo(d.Bundle, d.Args)()
 	defer func() {
 		if p := recover(); p != nil {
@@ -107,7 +107,7 @@ func runServe(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
 			log.L.WithError(err).Error("shim ended")
 		}
 	}()
-	defer func() { err = errors.Join(err, retire(l)) }()
+	defer func() { err = errors.Join(err, l.Close()) }()
 	// Orphans of a container without a pid namespace come to us, where Delete finds them. This is not inherited by
 	// children.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -119,7 +119,7 @@ func runServe(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
 	}
 	ctx, stop := watchSignals()
 	defer stop()
-	err = serve(ctx, d, steadyListener{own(l)})
+	err = serve(ctx, d, l)
 	if err != nil && ctx.Err() != nil {
 		// A signal asked for the end, so what was cut short is no failure of the shim.
 		log.L.WithError(err).Info("shim ended on request")

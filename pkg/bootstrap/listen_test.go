@@ -82,7 +82,7 @@ func TestListen_OnlyOneOfMany(t *testing.T) {
 	path := filepath.Join(shortDir(t), "sock")
 	const n = 32
 	var wg sync.WaitGroup
-	got := make([]*net.UnixListener, n)
+	got := make([]*listener, n)
 	errs := make([]error, n)
 	for i := range n {
 		wg.Go(func() { got[i], errs[i] = listen(t.Context(), path) })
@@ -117,7 +117,7 @@ func TestListen_LeavesWhatIsNoSocket(t *testing.T) {
 	}
 }
 
-func TestListen_RemovesNoOtherSocket(t *testing.T) {
+func TestListener_RemovesItsSocket(t *testing.T) {
 	path := filepath.Join(shortDir(t), "sock")
 	first, err := listen(t.Context(), path)
 	if err != nil {
@@ -126,53 +126,19 @@ func TestListen_RemovesNoOtherSocket(t *testing.T) {
 	if got, want := mode(t, path), os.ModeSocket|0o600; got != want {
 		t.Errorf("mode of the socket = %v, want %v", got, want)
 	}
-	if err := first.Close(); err != nil {
+	if err := first.Listener.Close(); err != nil { // as a process that dies does
 		t.Fatal(err)
 	}
 	second, err := listen(t.Context(), path) // replaces the dead one
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, step := range []struct {
-		name string
-		l    *net.UnixListener
-		want error
-	}{{"first", first, nil}, {"second", second, os.ErrNotExist}, {"second, again", second, os.ErrNotExist}} {
-		if err := retire(step.l); err != nil {
-			t.Errorf("retire of the %s = %v", step.name, err)
+	for _, when := range []string{"once", "again"} { // as a server and the daemon do
+		if err := second.Close(); err != nil {
+			t.Errorf("%s: Close = %v", when, err)
 		}
-		if _, err := os.Lstat(path); !errors.Is(err, step.want) {
-			t.Errorf("after retire of the %s lstat = %v, want %v", step.name, err, step.want)
-		}
-	}
-}
-
-func TestRemoveDeadSocket(t *testing.T) {
-	dir := shortDir(t)
-	alive, err := listen(t.Context(), dir+"/alive")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = alive.Close() }() // open for the test's length
-	dead, err := listen(t.Context(), dir+"/dead")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := dead.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(dir+"/file", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		name string
-		left bool
-	}{{"alive", true}, {"dead", false}, {"dead", false}, {"file", true}, {"none/none", false}} {
-		if err := removeDeadSocket(t.Context(), dir+"/"+tt.name); err != nil {
-			t.Errorf("removeDeadSocket(%q) = %v", tt.name, err)
-		}
-		if _, err := os.Lstat(dir + "/" + tt.name); (err == nil) != tt.left {
-			t.Errorf("removeDeadSocket(%q) left the file: %t, want %t", tt.name, err == nil, tt.left)
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: lstat = %v, want that it is gone", when, err)
 		}
 	}
 }
@@ -192,9 +158,9 @@ func TestListen_FullBacklogIsAlive(t *testing.T) {
 	}
 }
 
-func setBacklog(t *testing.T, l *net.UnixListener, n int) {
+func setBacklog(t *testing.T, l *listener, n int) {
 	t.Helper()
-	c, err := l.SyscallConn()
+	c, err := l.Listener.(*net.UnixListener).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,11 +171,14 @@ func setBacklog(t *testing.T, l *net.UnixListener, n int) {
 
 // scriptedListener fails with each of its errors and then gives one end of a pipe.
 type scriptedListener struct {
-	net.Listener // nothing but Accept and Close is called
+	net.Listener // nothing but Accept, Addr and Close is called
 	errs         []error
 	accepts      int
+	path         string // needed for Close
 	closed       atomic.Bool
 }
+
+func (l *scriptedListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
 func (l *scriptedListener) Accept() (net.Conn, error) {
 	if l.accepts++; l.accepts <= len(l.errs) {
@@ -242,7 +211,7 @@ func TestListener_AcceptsAfterAnyErrorAndLogsTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := []error{unix.ENOMEM, unix.ENOBUFS, unix.EMFILE, unix.ENFILE, unix.ECONNABORTED, unix.EPERM, unix.EPROTO, unix.ENOSPC, unix.EINVAL}
 		inner := &scriptedListener{errs: errs}
-		l := steadyListener{inner}
+		l := &listener{Listener: inner}
 		began := time.Now()
 		text := logged(t, func() {
 			conn, err := l.Accept()
@@ -267,7 +236,7 @@ func TestListener_AcceptsAfterAnyErrorAndLogsTheFirst(t *testing.T) {
 func TestListener_EndsWhenItIsClosed(t *testing.T) {
 	t.Run("while it waits", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			l := steadyListener{&scriptedListener{errs: []error{unix.ENOMEM}}}
+			l := &listener{Listener: &scriptedListener{errs: []error{unix.ENOMEM}, path: filepath.Join(shortDir(t), "s")}}
 			accepted := make(chan error, 1)
 			began := time.Now()
 			logged(t, func() {
@@ -295,7 +264,7 @@ func TestListener_EndsWhenItIsClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := steadyListener{inner}
+		l := &listener{Listener: inner}
 		accepted := make(chan error, 1)
 		go func() {
 			_, err := l.Accept()

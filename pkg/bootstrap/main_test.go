@@ -62,7 +62,7 @@ func playShim() error {
 		if err != nil {
 			return err
 		}
-		return RemoveSocket(context.Background(), bundle, a.ID)
+		return RemoveSocket(context.Background(), bundle)
 	}
 	return Start(a, os.Stdin, playServe)
 }

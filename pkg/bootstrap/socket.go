@@ -120,12 +120,17 @@ func groupIn(data []byte, id string) (string, error) {
 	return id, nil
 }
 
+// Three processes remove a socket, each with the lock of the directory:
+//   - a start that fails, or a daemon that ends, while it still listens: listener.Close;
+//   - the next start of the group, if nobody listens any more: listen;
+//   - the delete command, if nobody listens any more: RemoveSocket.
+
 // listen binds path, unless a running shim serves it already: then it returns ErrAlreadyExists. A socket nobody listens
 // on is replaced; any other file stays, and is an error.
 //
 // Test and replacement are one step under the directory's lock, so of two starts one binds and the other finds it
 // listening: the socket listens before the lock is released.
-func listen(ctx context.Context, path string) (*net.UnixListener, error) {
+func listen(ctx context.Context, path string) (*listener, error) {
 	unlock, err := unixfile.Lock(ctx, filepath.Dir(path))
 	if err != nil {
 		return nil, err
@@ -147,7 +152,7 @@ const backlog = 128
 // bind makes the listening socket. Its file has mode 0600 from the beginning: the kernel takes it from the socket.
 //
 // It does not use net.Listen, which reads /proc for the backlog: start would take 0.2 of 5 ms longer.
-func bind(path string) (*net.UnixListener, error) {
+func bind(path string) (*listener, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make socket %s: %w", path, err)
@@ -163,7 +168,7 @@ func bind(path string) (*net.UnixListener, error) {
 	if err = unix.Listen(fd, backlog); err == nil {
 		var l net.Listener
 		if l, err = net.FileListener(f); err == nil {
-			return l.(*net.UnixListener), nil
+			return &listener{Listener: l}, nil
 		}
 	}
 	err = fmt.Errorf("listen on socket %s: %w", path, err)
@@ -192,45 +197,29 @@ func removeUnheard(ctx context.Context, path string) error {
 	return nil
 }
 
-// removeDeadSocket removes the socket at path if nobody listens on it.
-func removeDeadSocket(ctx context.Context, path string) error {
+// listener is the socket of the daemon. A pointer, since ttrpc has listeners in a map.
+type listener struct {
+	net.Listener
+	once sync.Once
+	err  error // of Close
+}
+
+// Close implements net.Listener: it removes the socket, and then ends the listener, so that no other start has replaced
+// the socket. Only the first call does anything.
+func (l *listener) Close() error {
+	l.once.Do(func() { l.err = errors.Join(removeOwn(l.Addr().String()), l.Listener.Close()) })
+	return l.err
+}
+
+func removeOwn(path string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
 	unlock, err := unixfile.Lock(ctx, filepath.Dir(path))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := removeUnheard(ctx, path); !errdefs.IsAlreadyExists(err) {
-		return err
-	}
-	return nil
-}
-
-// ownedListener is a listener of which Close also removes the socket.
-type ownedListener struct {
-	net.Listener
-	retire func() error
-}
-
-// own returns a pointer, since ttrpc has listeners in a map, and a struct with a function is no key.
-func own(l *net.UnixListener) *ownedListener {
-	return &ownedListener{l, sync.OnceValue(func() error { return retire(l) })}
-}
-
-// Close implements net.Listener. Only the first call does anything.
-func (l *ownedListener) Close() error { return l.retire() }
-
-// retire closes l, if its server has not, and removes the socket. One that another start has put in its place stays.
-func retire(l *net.UnixListener) error {
-	err := l.Close()
-	if errors.Is(err, net.ErrClosed) {
-		err = nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	return errors.Join(err, removeDeadSocket(ctx, l.Addr().String()))
+	return unixfile.Remove(path)
 }
 
 // Bounds on the wait after an error of accept, each twice as long as the one before. containerd waits 2 s for a State.
@@ -239,13 +228,10 @@ const (
 	lastAccept  = 100 * time.Millisecond
 )
 
-// steadyListener accepts until it is closed. Any other error is temporary: a machine without memory or descriptors gets
-// some again, or a client has gone before it was accepted. Most of these errors, such as ENOMEM and ENOBUFS, would end
-// a ttrpc server, and with it the shim.
-type steadyListener struct{ net.Listener }
-
-// Accept implements net.Listener. Of the errors until the next connection it logs the first.
-func (l steadyListener) Accept() (net.Conn, error) {
+// Accept implements net.Listener: it accepts until l is closed. Any other error is temporary: a machine without memory
+// or descriptors gets some again, or a client has gone before it was accepted. Most of these errors, such as ENOMEM and
+// ENOBUFS, would end a ttrpc server, and with it the shim. Of the errors until the next connection it logs the first.
+func (l *listener) Accept() (net.Conn, error) {
 	for wait := firstAccept; ; wait = min(2*wait, lastAccept) {
 		conn, err := l.Listener.Accept()
 		if err == nil || errors.Is(err, net.ErrClosed) {
@@ -285,8 +271,8 @@ func ping(ctx context.Context, path, id string) error {
 	return fmt.Errorf("ping %s: %w", path, err)
 }
 
-// RemoveSocket removes the socket that start recorded in the bundle of container id, if no shim listens on it.
-func RemoveSocket(ctx context.Context, bundle, id string) error {
+// RemoveSocket removes the socket that start recorded in bundle, if nobody listens on the socket.
+func RemoveSocket(ctx context.Context, bundle string) error {
 	data, err := os.ReadFile(filepath.Join(bundle, addressFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // start has made none
@@ -298,64 +284,45 @@ func RemoveSocket(ctx context.Context, bundle, id string) error {
 	if !ok || !filepath.IsAbs(path) {
 		return fmt.Errorf("%q in %s is no socket: %w", data, filepath.Join(bundle, addressFile), errdefs.ErrInvalidArgument)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*hangTimeout)
-	defer cancel()
-	if alive, err := Serves(ctx, path, id, nil); err != nil || alive {
+	unlock, err := unixfile.Lock(ctx, filepath.Dir(path))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	return removeDeadSocket(ctx, path)
+	defer unlock()
+	if err := removeUnheard(ctx, path); !errdefs.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
 }
 
-// hangTimeout bounds the wait for the answer of a running shim. A shim that hangs counts as running: its containers
-// must not be taken from it.
-const hangTimeout = time.Second
-
-// How long Serves waits before it tries again: a shim that was killed is dead within milliseconds, while a lack of
-// memory or descriptors may last.
 const (
-	firstAgain = 2 * time.Millisecond
-	lastAgain  = 100 * time.Millisecond
+	// hangTimeout bounds the wait for the answer of a running shim. A shim that hangs counts as running: its containers
+	// must not be taken from it.
+	hangTimeout = time.Second
+	// serveAgain is how long Serves waits before it tries again: a shim that was killed is dead within milliseconds.
+	serveAgain = 5 * time.Millisecond
 )
 
-// Serves reports whether a running shim listens on socket. It is dead if the kernel says that nobody listens there, so
-// that connect(2) is refused. No other error proves that: this process, the machine or the shim may lack descriptors or
-// memory; and while a process with many threads dies, its sockets stay open for some milliseconds, and connections to
-// them are reset. So Serves tries again until ctx ends, which is an error.
-//
-// If the file is gone, the shim is alive if its process is. A shim that ends removes its socket first, so Serves waits
-// up to hangTimeout for its process to end. A nil lives means that the process is not known, and counts as dead.
-func Serves(ctx context.Context, socket, id string, lives func() (bool, error)) (bool, error) {
-	began := time.Now()
-	var last error
-	for tries, wait := 1, firstAgain; ; tries, wait = tries+1, min(2*wait, lastAgain) {
+// Serves reports whether a running shim listens on socket. The shim is dead if there is no socket, or if connect(2) is
+// refused. No other error proves that: this process or the shim may lack descriptors or memory, and connections to a
+// process that is dying are reset. So Serves tries again until ctx ends, which is an error.
+func Serves(ctx context.Context, socket, id string) (bool, error) {
+	for {
 		try, cancel := context.WithTimeout(ctx, hangTimeout)
 		err := ping(try, socket, id)
-		hangs := try.Err() != nil && ctx.Err() == nil
+		hangs := try.Err() != nil
 		cancel()
 		switch {
-		case errors.Is(err, unix.ECONNREFUSED):
+		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
 			return false, nil
-		case errors.Is(err, unix.ENOENT):
-			alive, livesErr := false, error(nil)
-			if lives != nil {
-				alive, livesErr = lives()
-			}
-			if livesErr != nil || !alive || time.Since(began) > hangTimeout {
-				return alive, livesErr
-			}
-			last = err
-		case err == nil, hangs:
+		case ctx.Err() != nil:
+			return false, fmt.Errorf("socket %s neither answers nor is refused: %w: %w", socket, err, errdefs.ErrUnavailable)
+		case err == nil || hangs:
 			return true, nil
-		case last == nil || ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded):
-			// The error of a try that was cut short says nothing. A dial may notice the deadline before the timer of
-			// ctx does.
-			last = err
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return false, fmt.Errorf("socket %s: it neither answers nor is it refused, %d tries in %v: %w: %w",
-				socket, tries, time.Since(began).Round(time.Millisecond), last, errdefs.ErrUnavailable)
-		}
+		<-time.After(serveAgain)
 	}
 }

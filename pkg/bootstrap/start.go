@@ -20,7 +20,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -64,7 +63,7 @@ func Start(a Args, stdin *os.File, serve ServeFunc) error {
 // begin performs every step up to and including the answer to containerd. The listener is nil if another daemon's
 // address is the answer. It runs on the main thread while there are hardly any others: a second goroutine, even that of
 // os/signal, would make the runtime start a thread, and containerd would wait for it.
-func begin(a Args, stdin *os.File) (Daemon, *net.UnixListener, error) {
+func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
 	if err := checkDetached(); err != nil {
 		return Daemon{}, nil, err
 	}
@@ -104,7 +103,7 @@ func begin(a Args, stdin *os.File) (Daemon, *net.UnixListener, error) {
 		return Daemon{}, nil, reply(ctx, syscall.Stdout, answer)
 	}
 	if err := detach(ctx, r.Daemon, answer); err != nil {
-		return Daemon{}, nil, errors.Join(err, retire(l))
+		return Daemon{}, nil, errors.Join(err, l.Close())
 	}
 	return r.Daemon, l, nil
 }
@@ -136,7 +135,7 @@ func reply(ctx context.Context, stdout int, answer []byte) error {
 }
 
 // listenOrJoin listens on path, or returns nil if the group has a running daemon there.
-func listenOrJoin(ctx context.Context, path, group, id string) (*net.UnixListener, error) {
+func listenOrJoin(ctx context.Context, path, group, id string) (*listener, error) {
 	for range joinAttempts {
 		l, err := listen(ctx, path)
 		if !errors.Is(err, errdefs.ErrAlreadyExists) {

@@ -199,7 +199,7 @@ func TestStart_AfterOneThatWasKilled(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return l.Close()
+			return l.Listener.Close()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

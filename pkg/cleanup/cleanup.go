@@ -44,9 +44,8 @@ type Request struct {
 	Container func(context.Context, process.Config) error
 	// Pod removes what CreateSandbox made in a bundle: pod.Remove.
 	Pod func(bundle string) error
-	// Serves reports whether a shim listens on a socket, which is asked about a container, or lives without it:
-	// bootstrap.Serves.
-	Serves func(ctx context.Context, socket, id string, lives func() (bool, error)) (bool, error)
+	// Serves reports whether a shim listens on a socket, which is asked about a container: bootstrap.Serves.
+	Serves func(ctx context.Context, socket, id string) (bool, error)
 }
 
 // removalReserve is the last part of the delete command's time, in which nothing is waited for any more: as much as
@@ -76,7 +75,7 @@ func (r Request) Run(ctx context.Context) (int, process.Exit, error) {
 		log.L.WithError(err).WithField("bundle", at).Warn("read the list of the pod's containers; removing one only")
 		return r.container(ctx)
 	}
-	serves, err := r.Serves(ctx, index.Socket, r.ID, index.Shim.lives)
+	serves, err := r.Serves(ctx, index.Socket, r.ID)
 	if err != nil {
 		return 0, process.Exit{}, fmt.Errorf("check whether the shim at socket %s is alive: %w", index.Socket, err)
 	}

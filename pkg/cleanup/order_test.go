@@ -43,7 +43,7 @@ func TestRun_EndsFirstWhatIsInThePIDNamespaceOfAnother(t *testing.T) {
 				}
 				return nil
 			},
-			Serves: func(context.Context, string, string, func() (bool, error)) (bool, error) { return false, nil },
+			Serves: func(context.Context, string, string) (bool, error) { return false, nil },
 		}.Run(t.Context())
 		if err != nil {
 			t.Errorf("delete of %s: %v", of, err)
@@ -75,7 +75,7 @@ func TestRun_DoesNotWaitForOneThatCannotDie(t *testing.T) {
 			inTime.Store(ctx.Err() == nil)
 			return nil
 		},
-		Serves: func(context.Context, string, string, func() (bool, error)) (bool, error) { return false, nil },
+		Serves: func(context.Context, string, string) (bool, error) { return false, nil },
 	}.Run(ctx)
 	wantText(t, err, `"a"`)
 	if !inTime.Load() {

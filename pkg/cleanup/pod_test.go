@@ -83,7 +83,7 @@ func (h *household) deleteWithin(ctx context.Context, id string) (string, error)
 			return h.note(c.ID, c.ID)
 		},
 		Pod: func(bundle string) error { return h.note(id, "pod "+filepath.Base(filepath.Dir(filepath.Dir(bundle)))) },
-		Serves: func(_ context.Context, socket, _ string, _ func() (bool, error)) (bool, error) {
+		Serves: func(_ context.Context, socket, _ string) (bool, error) {
 			if socket != "/the/socket" {
 				return false, fmt.Errorf("asked of socket %q", socket)
 			}
@@ -161,7 +161,7 @@ func TestRun_StopsAllAtTheSameTime(t *testing.T) {
 				}
 				return nil
 			},
-			Serves: func(context.Context, string, string, func() (bool, error)) (bool, error) { return false, nil },
+			Serves: func(context.Context, string, string) (bool, error) { return false, nil },
 		}.Run(ctx)
 		if err != nil {
 			t.Errorf("delete of %s: %v", of, err)

@@ -72,7 +72,6 @@ type podIndex struct {
 	ID      string // of the index bundle's sandbox or container
 	Pod     bool   `json:",omitempty"` // the index bundle is that of a sandbox, which is no container
 	Socket  string // of the shim; nobody listens there when it is dead
-	Shim    shimProcess
 	Members map[string]podEntry
 }
 
@@ -104,7 +103,7 @@ type Answer func(pid int, exit process.Exit) ([]byte, error)
 // SetShim sets in which bundle the shim was started, where it listens, and how the delete command answers. It is called
 // before anything else.
 func (x *Index) SetShim(bundle, socket string, answer Answer) {
-	x.bundle, x.index.Socket, x.index.Shim, x.answer = resolveBundle(bundle), socket, thisProcess(), answer
+	x.bundle, x.index.Socket, x.answer = resolveBundle(bundle), socket, answer
 }
 
 // Add lists a container for the delete command. root is the directory of its state directory.
