@@ -218,8 +218,8 @@ var childHierarchies = []string{"", "freezer", "pids", "cpuacct", "memory"}
 
 // MakeChild makes a cgroup in this one, without limits. On v2 it has the controllers that the parent enables for its
 // children, which are none while the parent holds processes (cgroup-v2.rst, "No Internal Process Constraint"; see
-// Delegate), and only threaded ones in a threaded subtree, where the child is threaded as well. On v1 it is also in the
-// hierarchies of further controllers. Remove removes it. If the name is taken, the error is errdefs.ErrAlreadyExists.
+// Delegate). On v1 it is also in the hierarchies of further controllers. Remove removes it. If the name is taken, the
+// error is errdefs.ErrAlreadyExists.
 func (c *Cgroup) MakeChild(name string, further ...string) (*Cgroup, error) {
 	paths := make(map[string]string)
 	for _, controller := range slices.Concat(childHierarchies, further) {
@@ -241,9 +241,6 @@ func (c *Cgroup) MakeChild(name string, further ...string) (*Cgroup, error) {
 			}
 			return nil, err
 		}
-	}
-	if dir := paths[""]; dir != "" {
-		acceptProcesses(dir)
 	}
 	return child, nil
 }

@@ -4,7 +4,6 @@
 package cgroup
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -27,8 +26,7 @@ var delegated = []string{"cpu", "io", "memory", "pids"}
 // are there into a child called leaf. What counts in c, and is limited there, stays the same. On v1 nothing has to be
 // done.
 //
-// The caller ensures that no process enters c itself from then on. In a threaded subtree the kernel gives no controller
-// of memory or io: the error is errdefs.ErrFailedPrecondition.
+// The caller ensures that no process enters c itself from then on.
 func (c *Cgroup) Delegate(leaf string) error {
 	if !c.unified {
 		return nil
@@ -43,9 +41,6 @@ func (c *Cgroup) Delegate(leaf string) error {
 }
 
 func (c *Cgroup) delegate(dir, leaf string) error {
-	if kind, err := typeOf(dir); err != nil || kind != "domain" {
-		return cmp.Or(err, fmt.Errorf("cgroup.type is %q, must be domain: %w", kind, errdefs.ErrFailedPrecondition))
-	}
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}

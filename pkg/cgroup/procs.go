@@ -45,14 +45,10 @@ func (c *Cgroup) Procs() ([]int, error) {
 
 // procsBelow lists the processes in the cgroup dir and those nested in it, in any order.
 func procsBelow(dir string) (pids []int, err error) {
-	threaded := false // then no cgroup above lists the processes
 	err = walk(dir, func(n node) (err error) {
 		pids, err = appendProcs(pids, n)
-		if errors.Is(err, unix.EOPNOTSUPP) { // a threaded cgroup of v2 (cgroup-v2.rst, "Threads")
-			err = nil
-			if threaded = threaded || n.depth == 0; threaded {
-				pids, err = appendOwners(pids, n)
-			}
+		if errors.Is(err, unix.EOPNOTSUPP) { // threaded: the domain above lists the processes (cgroup-v2.rst, "Threads")
+			return nil
 		}
 		return err
 	}, nil)
@@ -99,7 +95,7 @@ func appendProcs(pids []int, n node) ([]int, error) {
 	return pids, nil
 }
 
-// parseProcs adds the processes that the text of cgroup.procs lists, or the threads that cgroup.threads does.
+// parseProcs adds the processes that the text of cgroup.procs lists.
 func parseProcs(pids []int, text []byte) ([]int, error) {
 	for line := range bytes.Lines(text) {
 		pid, err := strconv.Atoi(string(bytes.TrimSpace(line)))
