@@ -16,7 +16,6 @@ import (
 
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
 	"sandbox.internal/shim/cmd/sandboxctl/doctor"
-	"sandbox.internal/shim/cmd/sandboxctl/metrics"
 	"sandbox.internal/shim/cmd/sandboxctl/top"
 	"sandbox.internal/shim/cmd/sandboxctl/view"
 )
@@ -74,7 +73,7 @@ its own (see doctor --help). Only doctor --clean changes anything.`,
 	}
 	o.Bind(cmd)
 	for _, add := range []func(*cli.Options) *cobra.Command{
-		view.Ps, view.Inspect, view.Stacks, view.Events, view.Logs, metrics.Command, doctor.Command, top.Command,
+		view.Ps, view.Inspect, view.Stacks, view.Events, view.Logs, doctor.Command, top.Command,
 	} {
 		cmd.AddCommand(add(o))
 	}

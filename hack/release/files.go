@@ -54,7 +54,7 @@ func (r release) files(work, dir, licences string) ([]file, error) {
 	}
 	// What install.sh needs is on the machine; what makes an image for a cluster is in the archive alone.
 	for _, pattern := range []string{
-		"deploy/*.*", "deploy/monitoring/*", "deploy/Dockerfile", "*.md", "docs/*.md", "docs/decisions/*.md",
+		"deploy/*.*", "deploy/Dockerfile", "*.md", "docs/*.md", "docs/decisions/*.md",
 	} {
 		sources, err := filepath.Glob(filepath.Join(r.root, pattern))
 		if err != nil || len(sources) == 0 {
@@ -73,8 +73,6 @@ func (r release) files(work, dir, licences string) ([]file, error) {
 				f.mode = 0o755
 			}
 			switch base := filepath.Base(source); {
-			case strings.HasPrefix(relative, "deploy/monitoring/"):
-				f.system = path.Join("/usr/share", name, "monitoring", base)
 			case strings.HasPrefix(base, "install"), strings.HasPrefix(base, "containerd-"), base == "runtimeclass.yaml":
 				f.system = path.Join("/usr/share", name, base)
 			case strings.HasSuffix(base, ".md") && !strings.HasPrefix(relative, "docs/decisions"):

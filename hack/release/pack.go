@@ -64,7 +64,7 @@ func (r release) pack(format, arch, work string, files []file) (err error) {
 		info.Contents = append(info.Contents, c)
 	}
 	// That these are the package's has to be said, or rpm leaves them.
-	for _, dir := range []string{"/usr/share/" + name, "/usr/share/" + name + "/monitoring", doc, doc + "/docs"} {
+	for _, dir := range []string{"/usr/share/" + name, doc, doc + "/docs"} {
 		info.Contents = append(info.Contents, &contents.Content{
 			Destination: dir, Type: contents.TypeDir,
 			FileInfo: &contents.ContentFileInfo{Owner: "root", Group: "root", Mode: 0o755, MTime: r.made},

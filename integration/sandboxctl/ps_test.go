@@ -177,7 +177,6 @@ func TestArguments_ErrorsNameFieldValueAndWhatIsAllowed(t *testing.T) {
 		`--namespace "../x": must be letters and digits, with a single '.', '_' or '-' between them`: {"ps", "--namespace", "../x"},
 		`sandboxctl inspect: the id of a container or a sandbox is missing`:                          {"inspect"},
 		`--state "state": must be an absolute path`:                                                  {"ps", "--state", "state"},
-		`--listen "9475": must be ADDRESS:PORT`:                                                      {"metrics", "--listen", "9475"},
 		`"../..": no container and no sandbox has this id`:                                           {"inspect", "../.."},
 		`/no/socket: does not exist: is containerd running? --address nam`:                           {"ps", "--address", "/no/socket"},
 		`unknown command "pss"`:                                                                      {"pss"},

@@ -89,15 +89,10 @@ func OneID(cmd *cobra.Command, args []string) error {
 func (o *Options) JSON() bool { return o.Output == JSONOutput }
 
 // Open connects to the containerd that the flags name.
-func (o *Options) Open(ctx context.Context) (*node.Node, error) { return node.Open(ctx, o.config()) }
-
-// OpenLater connects to it on the first call, for a program that may be started before it.
-func (o *Options) OpenLater() (*node.Node, error) { return node.OpenLater(o.config()) }
-
-func (o *Options) config() node.Config {
-	return node.Config{
+func (o *Options) Open(ctx context.Context) (*node.Node, error) {
+	return node.Open(ctx, node.Config{
 		Address: strings.TrimPrefix(o.Address, "unix://"), State: o.State, Namespace: o.Namespace, Timeout: o.Timeout,
-	}
+	})
 }
 
 // Printable replaces characters that could affect a terminal. All text that is not this program's own goes through it:

@@ -117,8 +117,7 @@ func (n *Node) askShim(ctx context.Context, known *shimState, keys []key, contai
 			known.Pid, _, err = client.Pid(ctx, k.id)
 		} else if err == nil {
 			known.Pid, known.Version = known.answer.Shim.Pid, known.answer.Shim.Version
-			known.peer = client.Peer
-			known.histograms, known.execs, err = client.Histograms(ctx)
+			known.execs, err = client.Execs(ctx)
 		}
 		return err
 	}()

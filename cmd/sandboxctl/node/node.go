@@ -59,8 +59,6 @@ type Node struct {
 	asked      int                   // how many snapshots were taken
 	scarce     bool                  // descriptors are: no file of a cgroup stays open
 	watch      *watch                // nil: events are not followed
-	countAll   bool                  // see CountAll
-	ooms       map[key]uint64        // see TakeOOMs
 }
 
 // key names a container or a sandbox.
@@ -91,9 +89,9 @@ type shimState struct {
 	other   bool // it is not one of this project's
 	gone    bool // no bundle names it any more
 	answer  inspect.Answer
-	counters
-	stat  *os.File // of its process; nil: not open
-	asked time.Time
+	execs   []shim.Execs // that it has counted
+	stat    *os.File     // of its process; nil: not open
+	asked   time.Time
 }
 
 // Open connects to containerd.
@@ -102,22 +100,6 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return on(c, conn)
-}
-
-// OpenLater connects to a containerd that may not be there yet. Until it is, snapshots fail.
-func OpenLater(c Config) (*Node, error) {
-	if err := checkRoot(); err != nil {
-		return nil, err
-	}
-	conn, err := newClient(c)
-	if err != nil {
-		return nil, err
-	}
-	return on(c, conn)
-}
-
-func on(c Config, conn *grpc.ClientConn) (*Node, error) {
 	h, err := measure.FindHierarchies()
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -165,19 +147,15 @@ func (n *Node) Snapshot(ctx context.Context) (*Snapshot, error) {
 
 // update learns what has changed since the last snapshot.
 func (n *Node) update(ctx context.Context) error {
-	if n.asked == 1 && !n.countAll {
+	if n.asked == 1 {
 		return n.refresh(ctx)
 	}
 	if n.watch == nil || n.watch.ended() {
 		n.watch.close()
-		if n.watch != nil {
-			n.addOOMs(n.watch.take().ooms) // which nothing else reports
-		}
 		n.watch = n.subscribe()
 		n.refreshed = time.Time{} // events may have been missed
 	}
 	changed := n.watch.take()
-	n.addOOMs(changed.ooms)
 	if changed.all || time.Since(n.refreshed) > refreshAfter {
 		return n.refresh(ctx)
 	}
@@ -205,7 +183,7 @@ func (n *Node) update(ctx context.Context) error {
 		}
 	}
 	n.askAll(ctx, func(c *container) bool { return changed.containers[c.key()] || again[c.address] },
-		func(address string) bool { return n.countAll || count[address] })
+		func(address string) bool { return count[address] })
 	return ctx.Err()
 }
 

@@ -231,51 +231,6 @@ func TestSnapshot_CountsAnExecOnce(t *testing.T) {
 	}
 }
 
-// Of an OOM kill that ends the container containerd's event is all that is left.
-func TestTakeOOMs_LosesNoneWithASnapshotThatFails(t *testing.T) {
-	n, containerd := newNode(t)
-	n.CountAll()
-	containerd.set("a")
-	n.told(t, &eventtypes.TaskOOM{ContainerID: "a"})
-	cut, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := n.Snapshot(cut); err == nil {
-		t.Error("a snapshot that is cut off succeeded")
-	}
-	n.told(t, &eventtypes.TaskOOM{ContainerID: "a"})
-	containerd.set()
-	snapshot(t, n)
-	if got := n.TakeOOMs(); len(got) != 1 || got[0] != (OOM{"ns", "a", 2}) {
-		t.Errorf("OOM events = %v, want two of a", got)
-	}
-	snapshot(t, n)
-	if got := n.TakeOOMs(); len(got) != 0 {
-		t.Errorf("OOM events = %v after they were taken, want none", got)
-	}
-	for i := range mostOOMs + 1 {
-		n.addOOMs(map[key]uint64{{"ns", fmt.Sprint(i)}: 1})
-	}
-	if len(n.ooms) != mostOOMs {
-		t.Errorf("OOM events of %d containers wait, want %d", len(n.ooms), mostOOMs)
-	}
-}
-
-func TestTakeOOMs_HasThoseFromJustBeforeContainerdEnds(t *testing.T) {
-	n, containerd := newNode(t)
-	n.CountAll()
-	containerd.set("a")
-	snapshot(t, n)
-	n.watch.close()
-	done := make(chan struct{})
-	close(done) // containerd hung up
-	n.watch = &watch{cancel: func() {}, done: done, changed: noChanges()}
-	n.told(t, &eventtypes.TaskOOM{ContainerID: "a"})
-	snapshot(t, n)
-	if got := n.TakeOOMs(); len(got) != 1 {
-		t.Errorf("OOM events = %v, want that of a", got)
-	}
-}
-
 // Shims that hang are not in the way of one that answers, however many they are.
 func TestSnapshot_ShimsThatHangDelayNoOther(t *testing.T) {
 	n, containerd := newNode(t)

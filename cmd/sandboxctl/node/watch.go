@@ -27,15 +27,14 @@ type watch struct {
 type changes struct {
 	containers map[key]bool // to be asked again
 	execs      map[key]bool // of these containers, to be counted again
-	ooms       map[key]uint64
-	all        bool // there were more than mostChanges
+	all        bool         // there were more than mostChanges
 }
 
 // mostChanges is how many containers are tracked while nobody asks. Above that all are asked for again.
 const mostChanges = 4096
 
 func noChanges() changes {
-	return changes{containers: map[key]bool{}, execs: map[key]bool{}, ooms: map[key]uint64{}}
+	return changes{containers: map[key]bool{}, execs: map[key]bool{}}
 }
 
 // subscribe starts the goroutine that reads events. It ends with close, or when containerd does.
@@ -105,10 +104,6 @@ func (w *watch) add(e *types.Envelope) {
 		w.changed.containers[k] = true
 	case ofExecs:
 		w.changed.execs[k] = true
-	case ofMemory:
-		if _, ok := w.changed.ooms[k]; ok || len(w.changed.ooms) < mostOOMs {
-			w.changed.ooms[k]++
-		}
 	case nothing:
 	}
 	if len(w.changed.containers)+len(w.changed.execs) > mostChanges {
@@ -125,7 +120,6 @@ const (
 	nothing     change = iota
 	ofContainer        // or of a sandbox: all of them are asked for again then
 	ofExecs
-	ofMemory // an OOM kill
 )
 
 // changeBy returns which container an event changes, and what of it.
@@ -138,10 +132,8 @@ func changeBy(event any) (id string, of change) {
 			return e.ContainerID, ofExecs
 		}
 		return e.ContainerID, ofContainer
-	case *eventtypes.TaskExecAdded:
+	case *eventtypes.TaskExecAdded, *eventtypes.TaskOOM:
 		return "", nothing
-	case *eventtypes.TaskOOM:
-		return e.ContainerID, ofMemory
 	case *eventtypes.TaskDelete:
 		if e.ID != "" && e.ID != e.ContainerID { // an exec
 			return "", nothing

@@ -28,7 +28,7 @@ func TestChangeBy(t *testing.T) {
 		{&eventtypes.TaskExecAdded{ContainerID: "c", ExecID: "e"}, "", nothing},
 		{&eventtypes.TaskDelete{ContainerID: "c"}, "c", ofContainer},
 		{&eventtypes.TaskDelete{ContainerID: "c", ID: "e"}, "", nothing},
-		{&eventtypes.TaskOOM{ContainerID: "c"}, "c", ofMemory},
+		{&eventtypes.TaskOOM{ContainerID: "c"}, "", nothing},
 		{&eventtypes.ContainerCreate{ID: "c"}, "c", ofContainer},
 		{&eventtypes.ContainerDelete{ID: "c"}, "c", ofContainer},
 		{&eventtypes.SandboxStart{SandboxID: "s"}, "s", ofContainer},
@@ -60,15 +60,13 @@ func TestSnapshot_AsksContainerdAlsoWhereNothingHasChanged(t *testing.T) {
 // Nobody may ask for a long time.
 func TestWatch_IsBounded(t *testing.T) {
 	n, _ := newNode(t)
-	n.CountAll()
-	for i := range mostChanges + mostOOMs {
+	for i := range mostChanges + 1 {
 		id := fmt.Sprint(i)
 		n.told(t, &eventtypes.TaskCreate{ContainerID: id})
 		n.told(t, &eventtypes.TaskExecStarted{ContainerID: id, ExecID: "e"})
-		n.told(t, &eventtypes.TaskOOM{ContainerID: id})
 	}
 	got := n.watch.take()
-	if len(got.containers)+len(got.execs) > mostChanges || len(got.ooms) > mostOOMs || !got.all {
-		t.Errorf("%d containers, %d execs and %d OOM events wait, all: %t", len(got.containers), len(got.execs), len(got.ooms), got.all)
+	if len(got.containers)+len(got.execs) > mostChanges || !got.all {
+		t.Errorf("%d containers and %d execs wait, all: %t", len(got.containers), len(got.execs), got.all)
 	}
 }

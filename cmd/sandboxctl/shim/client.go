@@ -129,30 +129,16 @@ func (c *Client) Stacks(ctx context.Context) (text string, truncated bool, err e
 	return text, truncated, err
 }
 
-// Histogram counts how long an operation took.
-type Histogram struct {
-	Operation string // create, start, exec or delete
-	Buckets   []Bucket
-	Sum       time.Duration // of all that succeeded
-	Failed    uint64
-}
-
-// Bucket counts operations that took at most Bound, and more than that of the bucket before.
-type Bucket struct {
-	Bound time.Duration // 0: none, it is the last
-	Count uint64
-}
-
 // Execs of a container.
 type Execs struct {
 	ContainerID      string
 	Started, Running uint64
 }
 
-// Histograms returns the histograms of the shim's operations, and the execs of its containers.
-func (c *Client) Histograms(ctx context.Context) (histograms []Histogram, execs []Execs, err error) {
-	err = c.own(ctx, "Inspect", "Histograms", nil, &histograms, &execs)
-	return histograms, execs, err
+// Execs returns the execs of the shim's containers.
+func (c *Client) Execs(ctx context.Context) (execs []Execs, err error) {
+	err = c.own(ctx, "Inspect", "Histograms", nil, nil, &execs)
+	return execs, err
 }
 
 // Process is one of a container. Its fields are in the order of runs.proto.
