@@ -64,7 +64,7 @@ it as root on the node itself. For containers of other runtimes it shows only wh
 containerd and the kernel report.
 
 A command that fails prints the reason and exits with status 1. doctor has exit statuses of
-its own (see doctor --help). Only doctor --clean changes anything.`,
+its own (see doctor --help). No command changes anything.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,

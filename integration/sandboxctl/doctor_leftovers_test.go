@@ -47,35 +47,20 @@ func (p *patient) killProcess(pid int) {
 }
 
 // forgotten makes what containerd leaves behind when it cannot remove a bundle: the shim of a container is dead, its
-// process runs, and a containerd that was started anew does not know it. It returns the pid of the process. Others of
-// its pod, which have the same shim, are forgotten, too.
-func (p *patient) forgotten(id string, others ...string) (pid int) {
+// process runs, and a containerd that was started anew does not know it. It returns the pid of the process.
+func (p *patient) forgotten(id string) (pid int) {
 	p.Helper()
 	shim := p.run(id)
-	for _, other := range others {
-		p.start(other, p.Env.Runtime, oci.WithProcessArgs("sleep", "1000"), inPodOf(id))
-	}
 	pid = p.pid(id)
 	p.must(p.Kill())
 	p.killProcess(shim)
 	aside := filepath.Join(p.State, "aside")
-	p.must(os.Mkdir(aside, 0o700))
-	for _, id := range append(others, id) {
-		p.must(os.Rename(filepath.Join(p.bundles(), id), filepath.Join(aside, id)))
-	}
+	p.must(os.Rename(filepath.Join(p.bundles(), id), aside))
 	p.must(p.Start(p.Context()))
 	p.must(os.MkdirAll(p.bundles(), 0o711))
-	for _, id := range append(others, id) {
-		p.ctr("container", "rm", id)
-		p.must(os.Rename(filepath.Join(aside, id), filepath.Join(p.bundles(), id)))
-	}
-	p.must(os.Remove(aside))
+	p.ctr("container", "rm", id)
+	p.must(os.Rename(aside, filepath.Join(p.bundles(), id)))
 	return pid
-}
-
-// inPodOf puts a container into the shim of another.
-func inPodOf(id string) oci.SpecOpts {
-	return oci.WithAnnotations(map[string]string{"io.containerd.runc.v2.group": id})
 }
 
 // pid is that of a container's process.
@@ -229,7 +214,7 @@ func TestDoctorLeftovers_AStateDirectoryWithoutABundle(t *testing.T) {
 	p.must(os.RemoveAll(bundle))
 	r := p.examine(2)
 	dir := filepath.Join(harness.StateRoot(p.namespace), "lost")
-	p.want(r, "leftover-states", "failure", "1 of its processes live")
+	p.want(r, "leftover-states", "failure", "1 processes live in its cgroups")
 	p.fixes(r)
 	if harness.Alive(pid) {
 		t.Error("the process of the container lives")

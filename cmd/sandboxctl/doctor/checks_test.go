@@ -136,10 +136,19 @@ func breakages() []breakage {
 		{"leftover-sockets", "nobody listens", func(x *tree) { x.listen(socketDir+"dead", false); x.old(socketDir + "dead") }, Warning, "nobody listens", "rm -- /"},
 		{"leftover-mounts", "a bundle that nobody has", func(x *tree) { x.mountLine("default/dead/rootfs") }, Warning, "default/dead/rootfs", "umount -- /" + task + "default/dead/rootfs"},
 		{"leftover-states", "no process", func(x *tree) { x.stateOf("dead", "") }, Warning, "runc/default/dead: containerd does not know", "delete --force dead"},
-		{"leftover-states", "processes without a shim", func(x *tree) { x.stateOf("dead", "77") }, Failure, "1 of its processes live", "delete --force dead"},
+		{"leftover-states", "processes without a shim", func(x *tree) { x.stateOf("dead", "77") }, Failure, "1 processes live in its cgroups", "delete --force dead"},
 		{"leftover-shims", "its bundle is gone", func(x *tree) { x.orphan("dead") }, Warning, "dead in namespace default, pid 300", "kill -TERM 300"},
 		{"leftover-shims", "its bundle is gone, and it has containers", func(x *tree) { x.orphan("dead"); x.write("proc/300/task/300/children", "301 ") }, Failure, "1 processes of containers", "kill -TERM 300"},
-		{"leftover-shims", "its bundle is gone, and its children cannot be seen", func(x *tree) { x.orphan("dead"); x.remove("proc/300/task/300/children") }, Failure, "cannot be seen", "kill -TERM 300"},
+		{"leftover-bundles", "a dead shim of a container that containerd knows", func(x *tree) { x.bundle("c"); x.known["default"]["c"] = true }, Failure, "still knows the container", "task rm -f c"},
+		{"leftover-bundles", "a bundle that containerd has hidden", func(x *tree) {
+			x.bundle(".half")
+			x.mountLine("default/.half/rootfs")
+		}, Warning, "its shim is dead (mounts: 1, processes: 0)", "umount -- /" + task + "default/.half/rootfs && rm -r --one-file-system -- /"},
+		{"leftover-mounts", "a container with processes", func(x *tree) {
+			x.mountLine("default/dead/rootfs")
+			x.stateOf("dead", "77")
+		}, Failure, "1 processes of the container live", "umount -- /"},
+		{"leftover-mounts", "a name for a shell", func(x *tree) { x.mountLine(`default/dead/rootfs/$(reboot)'`) }, Warning, "$(reboot)'", `umount -- '/` + task + `default/dead/rootfs/$(reboot)'\'''`},
 	}
 }
 

@@ -24,37 +24,28 @@ const (
 const long = `Check that this node has what containerd-shim-sandbox-v1 and its containers need, and show
 how to fix what is missing. --list lists the checks.
 
-Without --clean it changes nothing; for each leftover of a dead shim it prints the command
-that removes it.
-
-With --clean it only looks for such leftovers (processes, mounts, cgroups, sockets and
-files), lists them, asks once for confirmation, and removes them. --yes skips the question
-and is required without a terminal. A leftover that cannot safely be removed is kept, with
-the reason and the command that removes it.
+It changes nothing. For each leftover of a dead shim (processes, mounts, cgroups, sockets,
+directories) it prints the command that removes it.
 
 Exit status: 0 no failures (with --strict: no warnings either) · 1 warnings with --strict,
-or doctor itself failed · 2 failures
-With --clean: 0 nothing is left · 1 nothing was removed (the reason is printed) · 2 some
-leftovers remain`
+or doctor itself failed · 2 failures`
 
 // Command is "sandboxctl doctor".
 func Command(o *cli.Options) *cobra.Command {
 	var strict, list bool
-	var removes cleaning
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this node and show how to fix problems",
 		Long:  long,
 		Example: "  sandboxctl doctor\n" +
-			"  sandboxctl doctor -o json | jq '.checks[] | select(.status == \"failure\")'\n" +
-			"  sandboxctl doctor --clean",
+			"  sandboxctl doctor -o json | jq '.checks[] | select(.status == \"failure\")'",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if list {
 				return writeTable(cmd.OutOrStdout(), o)
 			}
 			if o.Namespace != "" {
-				return errors.New("--namespace: doctor looks at the whole node, and --clean removes leftovers of all namespaces")
+				return errors.New("--namespace: doctor looks at the whole node")
 			}
 			c := Config{
 				Root: "/", Address: strings.TrimPrefix(o.Address, "unix://"), Version: cmd.Root().Version,
@@ -63,12 +54,6 @@ func Command(o *cli.Options) *cobra.Command {
 			}
 			if cmd.Flags().Changed("state") {
 				c.State = o.State
-			}
-			if removes.wanted {
-				return removes.run(cmd, o, c)
-			}
-			if removes.yes {
-				return errors.New("--yes answers the question of --clean, which is not given")
 			}
 			report := Examine(cmd.Context(), c)
 			if err := write(cmd.OutOrStdout(), o, report); err != nil {
@@ -86,10 +71,6 @@ func Command(o *cli.Options) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&strict, "strict", false, "exit with status 1 if there are warnings")
 	f.BoolVar(&list, "list", false, "list the checks, and run none")
-	f.BoolVar(&removes.wanted, "clean", false, "remove what dead shims left, after asking")
-	f.BoolVar(&removes.yes, "yes", false, "do not ask")
-	cmd.MarkFlagsMutuallyExclusive("clean", "list")
-	cmd.MarkFlagsMutuallyExclusive("clean", "strict")
 	return cmd
 }
 

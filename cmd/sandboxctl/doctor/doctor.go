@@ -7,8 +7,8 @@
 // containerd and its configuration, what lies on disk, and last what containerd knows. So what containerd has made
 // meanwhile is never taken for a leftover.
 //
-// It starts no goroutine, and changes nothing except what --clean removes, through package removal. It runs programs of
-// containerd and the shim, but only those that nobody except root can have written.
+// It starts no goroutine, and changes nothing. It runs programs of containerd and the shim, but only those that nobody
+// except root can have written.
 package doctor
 
 import (

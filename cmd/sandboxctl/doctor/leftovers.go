@@ -32,9 +32,6 @@ func leftoversOf(kind leftover.Kind) func(e *Examination, ctx context.Context) [
 			if l.Caution != "" {
 				text, find = text+": "+l.Caution, bad
 			}
-			if l.Keep != "" && l.Keep != l.Caution {
-				text, find = text+": --clean leaves it: "+l.Keep, bad
-			}
 			findings = append(findings, find("%s", text).fix("%s", l.Fix))
 		}
 		if findings == nil {

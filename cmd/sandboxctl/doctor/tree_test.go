@@ -86,7 +86,6 @@ func newTree(t *testing.T) *tree {
 		"proc/loadavg":                                           "0.1 0.1 0.1 1/300 4711",
 		"proc/stat":                                              "cpu 1 2 3\nbtime 1700000000\n",
 		"proc/meminfo":                                           "CommitLimit: 1000 kB\nCommitted_AS: 500 kB\n",
-		"proc/200/task/200/net/unix":                             "Num RefCount Protocol Flags Type St Inode Path\n",
 		"proc/100/cmdline":                                       "/usr/bin/containerd\x00",
 		"proc/100/environ":                                       "HOME=/\x00PATH=/usr/local/bin:/usr/bin\x00",
 		"proc/100/cgroup":                                        "0::/system.slice/containerd.service\n",
@@ -209,14 +208,17 @@ func (x *tree) bundle(id string) {
 // orphan adds process 300, a shim that has no bundle.
 func (x *tree) orphan(id string) {
 	x.Helper()
-	x.write("proc/300/cmdline", strings.ReplaceAll(
-		program+" -namespace default -id "+id+" -address /run/containerd/containerd.sock", " ", "\x00")+"\x00")
-	x.link(x.path("usr/bin/"+program), "proc/300/exe")
-	x.write("proc/300/status", "Name:\tx\nUid:\t0\t0\t0\t0\n")
-	x.link("mnt:[0]", "proc/300/ns/mnt")
+	x.shimProcess(300, id)
 	x.write("proc/300/task/300/children", "")
-	x.write("proc/300/task/300/net/unix", "Num RefCount Protocol Flags Type St Inode Path\n")
-	x.link("/dev/null", "proc/300/fd/0")
+}
+
+func (x *tree) shimProcess(pid int, id string) {
+	x.Helper()
+	proc := fmt.Sprintf("proc/%d/", pid)
+	x.write(proc+"cmdline", strings.ReplaceAll(
+		program+" -namespace default -id "+id+" -address /run/containerd/containerd.sock", " ", "\x00")+"\x00")
+	x.link(x.path("usr/bin/"+program), proc+"exe")
+	x.link("mnt:[0]", proc+"ns/mnt")
 }
 
 // withhold makes a command line that cannot be read.

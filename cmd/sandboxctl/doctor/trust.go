@@ -60,23 +60,11 @@ func runnableDaemon(d Daemon) (string, error) {
 }
 
 // sameMounts reports whether a process sees the mounts that this program does: a path is the same file for both.
-func sameMounts(d Daemon) bool { return sameNamespace(d, "mnt") }
-
-func sameNamespace(d Daemon, kind string) bool {
-	own, err := os.Readlink("/proc/self/ns/" + kind)
+func sameMounts(d Daemon) bool {
+	own, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {
 		return false
 	}
-	other, err := os.Readlink(filepath.Join(filepath.Dir(d.Exe), "ns", kind))
+	other, err := os.Readlink(filepath.Join(filepath.Dir(d.Exe), "ns/mnt"))
 	return err == nil && own == other
-}
-
-// sameRoot reports whether a process has the root directory of this program.
-func sameRoot(d Daemon) bool {
-	own, err := os.Stat("/proc/self/root/.")
-	if err != nil {
-		return false
-	}
-	other, err := os.Stat(filepath.Join(filepath.Dir(d.Exe), "root") + "/.")
-	return err == nil && os.SameFile(own, other)
 }

@@ -1,23 +1,20 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leftover finds what dead shims left on a machine, and gives the commands that remove it. It removes nothing
-// itself: package removal does.
+// Package leftover finds what dead shims left on a machine, and gives the commands by which a person removes it. It
+// changes nothing.
 //
-// [Take] lists candidates, and [Scan.Find] decides with containerd's list which of them are leftovers. If that cannot
-// be decided, it is not a leftover: a shim whose address is unknown may be alive. [Leftover.Keep] says why a leftover
-// must not be removed automatically.
+// [Take] lists candidates, and [Scan.Find] decides with containerd's list which of them are leftovers: what was on the
+// machine before containerd was asked was known to it, or is one. If that cannot be decided, it is not a leftover: a
+// shim whose address is unknown may be alive.
 package leftover
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/moby/sys/mountinfo"
 
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
 )
@@ -44,22 +41,7 @@ type Leftover struct {
 	Pid     int    `json:"pid,omitempty"`
 	Text    string `json:"text"`              // what it is
 	Caution string `json:"caution,omitempty"` // why somebody should look first; empty: nobody misses it
-	Keep    string `json:"keep,omitempty"`    // why only a person should remove it; empty: a program may
 	Fix     string `json:"fix"`               // the command that removes it
-	Target  Target `json:"-"`
-}
-
-// Target is what a program has to know to remove a leftover.
-type Target struct {
-	Name
-	Hidden  bool              // of a bundle: containerd has begun to remove it
-	Binary  string            // of a bundle: the shim that made it, if it says so
-	Bundles []string          // of a bundle: itself and the others of its pod, some of which may be gone
-	States  []string          // state directories of the containers, some of which may be gone
-	Mounts  []*mountinfo.Info // in the order in which they were made
-	Started uint64            // of a shim: when its process began, in ticks
-
-	Processes int // of mounts: of the container, which must end first
 }
 
 // Name is that of a container or a pod.
@@ -82,14 +64,28 @@ type Scan struct {
 	Config
 	configured string // State as configured, which labels have
 
-	namespace   string // of containerd's mounts; empty: it cannot be seen
-	hierarchies []machine.Hierarchy
-	bundles     []bundle
-	shims       []shim
-	allMounts   []string          // mount points of the machine
-	mounts      []*mountinfo.Info // those below bundles
-	states      []state           // of all containers, including other containerds'
-	sockets     []string          // on which nobody listens
+	bundles []bundle
+	shims   []shim
+	mounts  []string // mount points in bundles
+	states  []state
+	sockets []string // on which nobody listens
+}
+
+// Take lists what may be a leftover.
+func Take(ctx context.Context, c Config) *Scan {
+	s := &Scan{Config: c, configured: c.State}
+	s.State = c.Root.Resolve(c.State) // mount points have no symbolic links in them
+	s.shims = s.scanShims()
+	s.bundles = s.scanBundles(ctx)
+	mounts, _ := s.Root.Mounts() // without them other checks fail
+	for _, m := range mounts {
+		if s.bundleOf(m.Mountpoint) != "" {
+			s.mounts = append(s.mounts, m.Mountpoint)
+		}
+	}
+	s.states = s.scanStates()
+	s.sockets = s.scanSockets(ctx)
+	return s
 }
 
 // Find returns the leftovers. unknown says why it is not known what containerd has; nil if it is.
@@ -107,75 +103,44 @@ func (s *Scan) Find(known Known, unknown error) []Leftover {
 }
 
 func (s *Scan) findBundles(known Known, unknown error) (list []Leftover) {
-	isKnown := func(p part) bool { return known[p.Name] }
 	for _, b := range s.bundles {
 		if !b.ours || b.alive {
 			continue
 		}
-		mounts, left := s.leftIn(b)
-		l := Leftover{Kind: Bundles, Path: b.dir, Text: b.dir + ": its shim is dead" + left}
-		l.Target = Target{Name: b.Name, Hidden: b.hidden, Binary: b.binary, Mounts: mounts}
-		for _, p := range b.parts {
-			l.Target.Bundles, l.Target.States = append(l.Target.Bundles, p.bundle), append(l.Target.States, p.state)
+		mounts := slices.DeleteFunc(slices.Clone(s.mounts), func(m string) bool {
+			return !machine.Within(b.dir, s.Root.Path(m))
+		})
+		l := Leftover{Kind: Bundles, Path: b.dir, Text: b.dir + ": its shim is dead"}
+		if pids := s.pidsOf(b.Name); len(mounts)+pids > 0 {
+			l.Text += fmt.Sprintf(" (mounts: %d, processes: %d)", len(mounts), pids)
 		}
-		ctr := fmt.Sprintf("ctr -a %s -n %s", quote(s.Address), quote(b.Namespace))
 		switch {
 		case unknown != nil:
 			l.Caution = "containerd, which alone knows whether it is still wanted, does not answer; " +
 				"it removes the bundle when it starts"
 			l.Fix = "systemctl start containerd"
 		case b.hidden: // containerd began to remove it, and leaves alone what is hidden
-			if known[b.Name] {
-				l.Caution = "containerd knows a container of its name, which may be another"
+			l.Fix = "rm -r --one-file-system -- " + quote(b.dir)
+			if len(mounts) > 0 {
+				l.Fix = umount(mounts) + " && " + l.Fix
 			}
-			l.Fix = umount(mounts) + "rm -r --one-file-system -- " + quote(b.dir)
 		case known[b.Name]:
 			l.Caution = "containerd still knows the container"
-			l.Fix = fmt.Sprintf("%s task rm -f %s", ctr, quote(b.ID))
-		case slices.ContainsFunc(b.parts, isKnown):
-			l.Caution = "containerd still knows others of its pod"
-			l.Fix = ctr + " task ls, and remove those of the pod"
+			l.Fix = fmt.Sprintf("ctr -a %s -n %s task rm -f %s", quote(s.Address), quote(b.Namespace), quote(b.ID))
 		default:
 			l.Fix = "systemctl restart containerd removes it, and ends no container that runs"
 		}
-		l.Keep = l.Caution
-		l.keep(s.keepBundle(b)) // containerd would do no better
 		list = append(list, l)
 	}
 	return list
 }
 
-// leftIn returns what is still there of the container of a bundle.
-func (s *Scan) leftIn(b bundle) (mounts []*mountinfo.Info, text string) {
-	for _, m := range s.mounts {
-		if machine.Within(b.dir, s.Root.Path(m.Mountpoint)) {
-			mounts = append(mounts, m)
-		}
-	}
-	var parts []string
-	if len(mounts) > 0 {
-		parts = append(parts, fmt.Sprintf("mounts: %d", len(mounts)))
-	}
-	for _, st := range s.states {
-		if st.Name != b.Name || !s.here(st) {
-			continue
-		}
-		if pids, _ := st.pids(); len(pids) > 0 { // if they cannot be seen, that is why it is kept
-			parts = append(parts, fmt.Sprintf("processes: %d", len(pids)))
-		}
-	}
-	if parts == nil {
-		return mounts, ""
-	}
-	return mounts, " (" + strings.Join(parts, ", ") + ")"
-}
-
 func (s *Scan) findMounts(known Known) (list []Leftover) {
-	byBundle := map[string][]*mountinfo.Info{}
+	byBundle := map[string][]string{}
 	var dirs []string
 	for _, m := range s.mounts {
-		dir := s.bundleOf(m.Mountpoint)
-		if dir == "" || s.claimed(dir, known) {
+		dir := s.bundleOf(m)
+		if s.claimed(bundleName(dir), known) {
 			continue
 		}
 		if byBundle[dir] == nil {
@@ -186,69 +151,29 @@ func (s *Scan) findMounts(known Known) (list []Leftover) {
 	for _, dir := range dirs {
 		mounts := byBundle[dir]
 		l := Leftover{
-			Kind: Mounts, Path: dir,
-			Text: fmt.Sprintf("%s: nobody has this bundle, and there is mounted: %s", dir, strings.Join(points(mounts), ", ")),
-			Fix:  strings.TrimSuffix(umount(mounts), " && "),
+			Kind: Mounts, Path: dir, Fix: umount(mounts),
+			Text: fmt.Sprintf("%s: nobody has this bundle, and there is mounted: %s", dir, strings.Join(mounts, ", ")),
 		}
-		l.Target.Name, l.Target.Mounts = bundleName(dir), mounts
-		l.keep(cmp.Or(s.keepLost(l.Target.Name), s.keepMounts(s.Root.Path(dir))))
-		for _, st := range s.states {
-			if st.Name != l.Target.Name || !s.here(st) {
-				continue
-			}
-			if pids, err := st.pids(); len(pids) > 0 || err != nil {
-				l.Target.Processes = len(pids)
-				if l.Keep == "" {
-					l.keep(s.foreign(st)) // the processes go first, unless they stay
-				}
-			}
+		if n := s.pidsOf(bundleName(dir)); n > 0 {
+			l.Caution = fmt.Sprintf("%d processes of the container live, which may use it", n)
 		}
 		list = append(list, l)
 	}
 	return list
 }
 
-// bundleName returns the name of the container of a bundle.
-func bundleName(dir string) Name {
-	return Name{filepath.Base(filepath.Dir(dir)), strings.TrimPrefix(filepath.Base(dir), ".")}
-}
-
-// bundleOf returns the bundle to which a mount point belongs, a path of the machine.
-func (s *Scan) bundleOf(mount string) string {
-	for _, kind := range bundleDirs {
-		rest, found := strings.CutPrefix(mount, filepath.Join(s.State, kind)+"/")
-		if parts := strings.SplitN(rest, "/", 3); found && len(parts) == 3 {
-			return filepath.Join(s.State, kind, parts[0], parts[1])
-		}
-	}
-	return ""
-}
-
-// claimed reports whether a bundle has a shim, is known, is of another runtime, or is a leftover itself.
-func (s *Scan) claimed(dir string, known Known) bool {
-	n := bundleName(dir)
-	if known[n] || s.lives(n) {
-		return true
-	}
-	return slices.ContainsFunc(s.bundles, func(b bundle) bool { return b.dir == s.Root.Path(dir) && !b.bare })
-}
-
 // findStates finds state directories, with the cgroups that they name: nothing else ties a cgroup to this containerd.
 func (s *Scan) findStates(known Known) (list []Leftover) {
 	for _, st := range s.states {
-		if !s.here(st) || known[st.Name] || s.lives(st.Name) ||
-			slices.ContainsFunc(s.bundles, func(b bundle) bool { return b.Name == st.Name && !b.bare }) {
+		if s.claimed(st.Name, known) || slices.ContainsFunc(st.pids, s.hasShim) {
 			continue // whatever removes the bundle removes it
 		}
 		l := Leftover{
 			Kind: States, Path: st.dir, Text: st.dir + ": containerd does not know the container",
-			Fix:    fmt.Sprintf("runc --root %s delete --force %s", quote(filepath.Dir(st.dir)), quote(st.ID)),
-			Target: Target{Name: st.Name, States: []string{st.dir}, Bundles: []string{bundlePath(s.State, st.Name)}},
+			Fix: fmt.Sprintf("runc --root %s delete --force %s", quote(filepath.Dir(st.dir)), quote(st.ID)),
 		}
-		p := part{st.Name, s.Root.Path(bundlePath(s.State, st.Name)), st.dir}
-		l.keep(cmp.Or(s.keepLost(st.Name), s.keepState(p), s.keepDefault(st), s.keepMounts(p.bundle)))
-		if pids, _ := st.pids(); l.Keep == "" && len(pids) > 0 { // if they cannot be seen, it is kept
-			l.Caution = fmt.Sprintf("%d of its processes live, which this kills", len(pids))
+		if len(st.pids) > 0 {
+			l.Caution = fmt.Sprintf("%d processes live in its cgroups, which this kills", len(st.pids))
 		}
 		list = append(list, l)
 	}
@@ -257,52 +182,33 @@ func (s *Scan) findStates(known Known) (list []Leftover) {
 
 func (s *Scan) findShims(known Known) (list []Leftover) {
 	for _, sh := range s.shims {
-		here := sh.sure && s.Root.Resolve(sh.address) == s.Root.Resolve(s.Address)
-		if !sh.ours || !here || known[sh.Name] || s.hasBundle(sh) {
+		if !sh.ours || known[sh.Name] || s.Root.Resolve(sh.address) != s.Root.Resolve(s.Address) ||
+			slices.ContainsFunc(s.bundles, func(b bundle) bool { return b.Name == sh.Name || b.peer == sh.pid }) {
 			continue
 		}
 		l := Leftover{
 			Kind: Shims, Pid: sh.pid, Fix: fmt.Sprintf("kill -TERM %d", sh.pid),
-			Text:   fmt.Sprintf("the shim of %s in namespace %s, pid %d: its bundle is gone", sh.ID, sh.Namespace, sh.pid),
-			Target: Target{Name: sh.Name, Started: sh.started},
+			Text: fmt.Sprintf("the shim of %s in namespace %s, pid %d: its bundle is gone", sh.ID, sh.Namespace, sh.pid),
 		}
-		switch n, err := s.children(sh.pid); {
-		case err != nil:
-			l.Caution = fmt.Sprintf("whether it has containers cannot be seen: %v", err)
-		case n > 0:
+		if n := s.children(sh.pid); n > 0 {
 			l.Caution = fmt.Sprintf("it has %d processes of containers, which this stops", n)
 		}
-		l.Keep = l.Caution
 		list = append(list, l)
 	}
 	return list
 }
 
-// hasBundle reports whether there is a bundle that needs a shim, or may be: its own, or that of another container of
-// its pod, which has the address of the shim.
-func (s *Scan) hasBundle(sh shim) bool {
-	sockets, err := s.listening(sh.pid)
-	return err != nil || slices.ContainsFunc(s.bundles, func(b bundle) bool {
-		return b.Name == sh.Name || b.socket != "" && slices.Contains(sockets, b.socket)
-	})
+// pidsOf returns how many processes a container has.
+func (s *Scan) pidsOf(n Name) int {
+	i := slices.IndexFunc(s.states, func(st state) bool { return st.Name == n })
+	if i < 0 {
+		return 0
+	}
+	return len(s.states[i].pids)
 }
 
-// Take lists what may be a leftover. What is listed before containerd is asked was known to it then, or is one.
-func Take(ctx context.Context, c Config) *Scan {
-	s := &Scan{Config: c}
-	s.State = c.Root.Resolve(c.State) // mount points have no symbolic links in them
-	s.configured = c.State
-	s.shims = s.scanShims(ctx)
-	s.bundles = s.scanBundles(ctx)
-	mounts, _ := s.Root.Mounts() // without them other checks fail
-	for _, m := range mounts {
-		s.allMounts = append(s.allMounts, m.Mountpoint)
-		if s.bundleOf(m.Mountpoint) != "" {
-			s.mounts = append(s.mounts, m)
-		}
-	}
-	s.hierarchies, _, _ = s.Root.Hierarchies() // as above
-	s.states = s.scanStates()
-	s.sockets = s.scanSockets(ctx)
-	return s
+// claimed reports whether a container or a pod is known, has a shim, or has a bundle with files in it.
+func (s *Scan) claimed(n Name, known Known) bool {
+	return known[n] || slices.ContainsFunc(s.shims, func(sh shim) bool { return sh.Name == n }) ||
+		slices.ContainsFunc(s.bundles, func(b bundle) bool { return b.Name == n && !b.bare })
 }

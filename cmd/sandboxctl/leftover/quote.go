@@ -7,8 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/moby/sys/mountinfo"
 )
 
 var harmless = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
@@ -21,22 +19,11 @@ func quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// umount returns the beginning of a command that unmounts all of them, the last first.
-func umount(mounts []*mountinfo.Info) string {
-	if len(mounts) == 0 {
-		return ""
-	}
+// umount returns the command that unmounts all mount points, the last first.
+func umount(mounts []string) string {
 	words := []string{"umount", "--"}
 	for _, m := range slices.Backward(mounts) {
-		words = append(words, quote(m.Mountpoint))
+		words = append(words, quote(m))
 	}
-	return strings.Join(words, " ") + " && "
-}
-
-// points returns the mount points of mounts.
-func points(mounts []*mountinfo.Info) (list []string) {
-	for _, m := range mounts {
-		list = append(list, m.Mountpoint)
-	}
-	return list
+	return strings.Join(words, " ")
 }

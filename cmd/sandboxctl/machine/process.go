@@ -4,14 +4,10 @@
 package machine
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // PidText returns the name of a process in /proc.
@@ -29,53 +25,6 @@ func (r Root) Pids() (pids []int) {
 		}
 	}
 	return pids
-}
-
-// ErrHidden means that a command line could not be read in time.
-var ErrHidden = errors.New("cannot be read in time")
-
-// CommandLine is the beginning of the command line of a process. It is empty for the kernel's own and for zombies.
-type CommandLine struct {
-	Text string // with a zero byte after each argument
-	Cut  bool   // there is more
-}
-
-// Args returns the arguments, the last of which may be cut off.
-func (c CommandLine) Args() []string {
-	return strings.Split(strings.TrimSuffix(c.Text, "\x00"), "\x00")
-}
-
-// CommandLine reads at most 64 KiB of a command line. The kernel takes a lock of the process for that, which somebody
-// can keep for ever, as with a FUSE mapping: after a second, or when ctx ends, the error is ErrHidden. A thread waits
-// on then.
-func (r Root) CommandLine(ctx context.Context, pid int) (CommandLine, error) {
-	const most, patience = 64 << 10, time.Second
-	type result struct {
-		text []byte
-		err  error
-	}
-	read := make(chan result, 1)
-	go func() { // it cannot be ended before the read
-		text, err := readStart(r.ProcFile(pid, "cmdline"), most+1)
-		read <- result{text, err}
-	}()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	select {
-	case got := <-read:
-		return CommandLine{Text: string(got.text[:min(len(got.text), most)]), Cut: len(got.text) > most}, got.err
-	case <-ctx.Done():
-		return CommandLine{}, fmt.Errorf("command line of process %d: %w", pid, ErrHidden)
-	}
-}
-
-func readStart(path string, most int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // opened for reading only
-	return io.ReadAll(io.LimitReader(f, most))
 }
 
 // FlagValue returns the value of a flag of a command line, with one dash or two, in the same argument or the next.
