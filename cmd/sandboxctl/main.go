@@ -72,10 +72,6 @@ its own (see doctor --help). No command changes anything.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o.Bind(cmd)
-	for _, add := range []func(*cli.Options) *cobra.Command{
-		view.Ps, view.Inspect, view.Stacks, view.Events, view.Logs, doctor.Command, top.Command,
-	} {
-		cmd.AddCommand(add(o))
-	}
+	cmd.AddCommand(view.Ps(o), view.Inspect(o), view.Stacks(o), doctor.Command(o), top.Command(o))
 	return cmd
 }

@@ -4,11 +4,8 @@
 package sandboxctl
 
 import (
-	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -163,73 +160,5 @@ func TestStacks_AreTheShims(t *testing.T) {
 	e.run("c1", harness.Ours, nil)
 	if text := e.ctl("stacks", "c1"); !strings.Contains(text, "process.(*Process).await") {
 		t.Errorf("no waiter of a process in\n%s", text)
-	}
-}
-
-func TestEvents_AreThoseOfThisRuntime(t *testing.T) {
-	e := newEnv(t)
-	cmd := e.command("events", "-o", "json")
-	out, err := cmd.StdoutPipe()
-	e.must(err)
-	e.must(cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	lines := make(chan string)
-	go func() { // ends with the command
-		defer close(lines)
-		for s := bufio.NewScanner(out); s.Scan(); {
-			lines <- s.Text()
-		}
-	}()
-	// Until the tool has subscribed there is nothing to read: containers are made until one is seen.
-	made := 0
-	harness.Eventually(t, "an event", func() error {
-		e.run(fmt.Sprintf("first%d", made), harness.Ours, nil)
-		made++
-		select {
-		case <-lines:
-			return nil
-		default:
-			return errors.New("none yet")
-		}
-	})
-	e.run("old2", runc, nil)
-	task := e.run("c1", harness.Ours, nil)
-	e.exec(task, "e1", true, "true")
-	var topics []string
-	for line := range lines {
-		var event struct{ Namespace, Topic, Container, Runtime string }
-		e.must(json.Unmarshal([]byte(line), &event))
-		if event.Runtime != harness.Ours || event.Namespace != e.namespace {
-			t.Errorf("event %s", line)
-		}
-		if event.Container == "c1" {
-			topics = append(topics, strings.TrimPrefix(event.Topic, "/tasks/"))
-		}
-		if event.Container == "c1" && event.Topic == "/tasks/exit" {
-			break
-		}
-	}
-	if got, want := strings.Join(topics, " "), "create start exec-added exec-started exit"; got != want {
-		t.Errorf("events of c1 = %q, want %q", got, want)
-	}
-}
-
-func TestLogs_AreThoseOfTheShim(t *testing.T) {
-	e := newEnv(t)
-	for _, id := range []string{"c1", "c2"} {
-		e.exec(e.run(id, harness.Ours, []oci.SpecOpts{annotate("exec-cgroup", "true")}), "of-"+id, true, "true")
-	}
-	file := filepath.Join(shared.Dir, "log")
-	harness.Eventually(t, "containerd has copied the line", func() error {
-		if !strings.Contains(e.ctl("logs", "c1", "--file", file), "exec=of-c1") {
-			return errors.New("not yet")
-		}
-		return nil
-	})
-	if text := e.ctl("logs", "c1", "--file", file); strings.Contains(text, "of-c2") {
-		t.Errorf("lines of another shim:\n%s", text)
-	}
-	if said := e.refused("logs", "c1", "--file", "/no/file"); !strings.Contains(said, "--file: open /no/file") {
-		t.Errorf("logs of a file that is not there: %q", said)
 	}
 }

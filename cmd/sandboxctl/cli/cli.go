@@ -122,19 +122,6 @@ func WriteJSON(w io.Writer, v any) error {
 	if err != nil {
 		return err
 	}
-	return writeEscaped(w, text)
-}
-
-// WriteJSONLine is WriteJSON on one line.
-func WriteJSONLine(w io.Writer, v any) error {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return writeEscaped(w, text)
-}
-
-func writeEscaped(w io.Writer, text []byte) error {
 	var b strings.Builder
 	for _, r := range string(text) {
 		switch {
@@ -148,7 +135,7 @@ func writeEscaped(w io.Writer, text []byte) error {
 		}
 	}
 	b.WriteByte('\n')
-	_, err := io.WriteString(w, b.String())
+	_, err = io.WriteString(w, b.String())
 	return err
 }
 

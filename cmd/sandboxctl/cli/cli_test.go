@@ -64,17 +64,15 @@ func TestPrintable(t *testing.T) {
 
 func TestWriteJSON_HasNothingForATerminal(t *testing.T) {
 	const text = "a\u009b31m\u202e\x7f\x1b[2Jäöü<\U0001F600\U000E0001"
-	for name, write := range map[string]func(io.Writer, any) error{"WriteJSON": WriteJSON, "WriteJSONLine": WriteJSONLine} {
-		var out bytes.Buffer
-		if err := write(&out, map[string]string{"status": text}); err != nil {
-			t.Fatal(err)
-		}
-		if PrintableText(out.String()) != out.String() {
-			t.Errorf("%s: %q", name, &out)
-		}
-		var got map[string]string
-		if err := json.Unmarshal(out.Bytes(), &got); err != nil || got["status"] != text {
-			t.Errorf("%s: %q is read as %q, %v", name, &out, got, err)
-		}
+	var out bytes.Buffer
+	if err := WriteJSON(&out, map[string]string{"status": text}); err != nil {
+		t.Fatal(err)
+	}
+	if PrintableText(out.String()) != out.String() {
+		t.Errorf("printed %q", &out)
+	}
+	var got map[string]string
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil || got["status"] != text {
+		t.Errorf("%q is read as %q, %v", &out, got, err)
 	}
 }

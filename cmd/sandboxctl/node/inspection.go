@@ -4,7 +4,6 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -146,39 +145,19 @@ func namespacesOf(pid, shim int) []Namespace {
 }
 
 // Dial connects to the shim of a container or a sandbox, and returns its full id.
-func (n *Node) Dial(ctx context.Context, id string) (client *shim.Client, namespace, full string, err error) {
+func (n *Node) Dial(ctx context.Context, id string) (client *shim.Client, full string, err error) {
 	s, err := n.Snapshot(ctx)
 	if err != nil {
-		return nil, "", "", err
+		return nil, "", err
 	}
-	if namespace, full, err = s.Find(id); err != nil {
-		return nil, "", "", err
+	namespace, full, err := s.Find(id)
+	if err != nil {
+		return nil, "", err
 	}
 	address, err := shim.Find(n.config.State, namespace, full)
 	if err != nil {
-		return nil, "", "", err
+		return nil, "", err
 	}
 	client, err = shim.Dial(ctx, address)
-	return client, namespace, full, err
-}
-
-// StartedFor returns the id that the shim of a container or a sandbox was started for, by which containerd's log names
-// it. Without a running shim it is the container's own.
-func (n *Node) StartedFor(ctx context.Context, id string) (namespace, started string, err error) {
-	in, err := n.Inspect(ctx, id)
-	if err != nil {
-		return "", "", err
-	}
-	started = in.Pod.ID
-	if in.Container != nil {
-		started = in.Container.ID
-	}
-	args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", in.Pod.Shim.Pid)) // it may have ended
-	fields := bytes.Split(args, []byte{0})
-	for i := range fields {
-		if string(fields[i]) == "-id" && i+1 < len(fields) {
-			started = string(fields[i+1])
-		}
-	}
-	return in.Namespace, started, nil
+	return client, full, err
 }

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package view has the commands that ask once and print: ps, inspect, stacks; and those that keep printing: events,
-// logs.
+// Package view has the commands that ask once and print: ps, inspect, stacks.
 package view
 
 import (

@@ -32,7 +32,7 @@ does neither until kill -CONT PID.`,
 				return err
 			}
 			defer n.Close() //nolint:errcheck // what was asked is answered
-			client, _, id, err := n.Dial(cmd.Context(), args[0])
+			client, id, err := n.Dial(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

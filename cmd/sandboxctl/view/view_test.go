@@ -14,32 +14,6 @@ import (
 	"sandbox.internal/shim/pkg/limit"
 )
 
-func TestOfShim(t *testing.T) {
-	for line, want := range map[string]bool{
-		`time="x" level=info msg="exec ended" container=c2 id=web namespace=ns`:    true,
-		`time="x" level=debug msg="creating task" id=web runtime=y`:                true,
-		`time="x" level=info msg="exec ended" container=web id=other namespace=ns`: false,
-		`time="x" level=info msg="exec ended" container=c2 id=web namespace=ns2`:   false,
-		`time="x" level=info msg="exec ended" container=c2 id=web2 namespace=ns`:   false,
-		`time="x" level=info msg="exec ended" exec_id=web namespace=ns`:            false,
-		`time="x" level=info msg=a id=web2 b=c id="web" namespace=ns`:              true,
-		`time="x" level=info msg="a said \"b\" c" id=web namespace=ns`:             true,
-		`time="x" level=info msg=a id="we\x62" namespace="ns"`:                     true,
-		// What a container says of itself, as its log has it.
-		`time="x" level=info msg="is ready: x id=web namespace=ns y" container=c2 id=other namespace=ns`:     false,
-		`time="x" level=info msg="is ready: x\" id=web namespace=ns \"y" container=c2 id=other namespace=ns`: false,
-		`time="x" level=info msg=ready status="x id=web namespace=ns y" container=c2 id=other namespace=ns`:  false,
-		`time="x" level=info msg=ready status="x namespace=ns y" container=c2 id=web namespace=other`:        false,
-		`time="x" level=info msg="is ready: x id=web namespace=ns y" container=c2 id=web namespace=ns`:       true,
-		`x id=web namespace=ns y" container=c2 id=other namespace=ns`:                                        false, // the end of a line
-		"": false,
-	} {
-		if got := ofShim(line, "ns", "web"); got != want {
-			t.Errorf("ofShim(%q) = %t, want %t", line, got, want)
-		}
-	}
-}
-
 func TestBytes(t *testing.T) {
 	for n, want := range map[uint64]string{
 		0: "0B", 1023: "1023B", 1024: "1.0K", 10 << 10: "10K", 1<<20 + 1<<19: "1.5M", 64 << 20: "64M", 3 << 40: "3.0T",
