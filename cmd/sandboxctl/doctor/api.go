@@ -26,16 +26,19 @@ import (
 // API is what containerd is asked.
 type API interface {
 	Version(ctx context.Context) (string, error)
-	Namespaces(ctx context.Context) ([]string, error)
-	// IDs lists those of containers, tasks and sandboxes.
-	IDs(ctx context.Context, namespace string) ([]string, error)
+	// Known lists containers, tasks and sandboxes.
+	Known(ctx context.Context) (leftover.Known, error)
 	Close() error
 }
 
+// knownTimeout is for the lists of containers: containerd asks each shim for its tasks, one after the other, and waits
+// 2 s for one that hangs (plugins/services/tasks/local.go).
+const knownTimeout = 30 * time.Second
+
 // askDaemon asks for what only containerd knows.
 func (e *Examination) askDaemon(ctx context.Context) {
+	e.versionErr, e.knownErr = e.daemonErr, e.daemonErr
 	if e.daemonErr != nil {
-		e.versionErr, e.knownErr = e.daemonErr, e.daemonErr
 		return
 	}
 	api, err := e.Probes.Connect(e.Root.Path(e.Address))
@@ -44,46 +47,16 @@ func (e *Examination) askDaemon(ctx context.Context) {
 		return
 	}
 	defer func() { _ = api.Close() }() // it was only asked
-	within := func(timeout time.Duration, ask func(ctx context.Context) error) error {
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		return ask(ctx)
+	short, cancel := context.WithTimeout(ctx, e.Timeout)
+	defer cancel()
+	e.version, e.versionErr = api.Version(short)
+	long, cancel := context.WithTimeout(ctx, max(e.Timeout, knownTimeout))
+	defer cancel()
+	e.known, err = api.Known(long)
+	if err != nil && errors.Is(long.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("not in time, perhaps since shims hang: it waits 2 s for each (--timeout gives more time): %w", err)
 	}
-	e.versionErr = within(e.Timeout, func(ctx context.Context) (err error) {
-		e.version, err = api.Version(ctx)
-		return err
-	})
-	timeout := max(e.Timeout, knownTimeout)
-	e.knownErr = within(timeout, func(ctx context.Context) (err error) {
-		e.known, err = askKnown(ctx, api)
-		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			err = fmt.Errorf("not within %v, perhaps since shims hang: it waits 2 s for each (--timeout gives more time): %w",
-				timeout, err)
-		}
-		return err
-	})
-}
-
-// knownTimeout is for the lists of containers: containerd asks each shim for its tasks, one after the other, and waits
-// 2 s for one that hangs (plugins/services/tasks/local.go).
-const knownTimeout = 30 * time.Second
-
-func askKnown(ctx context.Context, api API) (leftover.Known, error) {
-	known := leftover.Known{}
-	namespaces, err := api.Namespaces(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list namespaces: %w", err)
-	}
-	for _, namespace := range namespaces {
-		ids, err := api.IDs(ctx, namespace)
-		if err != nil {
-			return nil, fmt.Errorf("list containers of %s: %w", namespace, err)
-		}
-		for _, id := range ids {
-			known[leftover.Name{Namespace: namespace, ID: id}] = true
-		}
-	}
-	return known, nil
+	e.knownErr = err
 }
 
 // connection is an API over gRPC.
@@ -103,16 +76,25 @@ func (c connection) Version(ctx context.Context) (string, error) {
 	return v.GetVersion(), err
 }
 
-func (c connection) Namespaces(ctx context.Context) ([]string, error) {
+func (c connection) Known(ctx context.Context) (leftover.Known, error) {
+	known := leftover.Known{}
 	list, err := namespacesapi.NewNamespacesClient(c).List(ctx, &namespacesapi.ListNamespacesRequest{})
-	var names []string
-	for _, n := range list.GetNamespaces() {
-		names = append(names, n.GetName())
+	if err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", err)
 	}
-	return names, err
+	for _, n := range list.GetNamespaces() {
+		ids, err := c.ids(ctx, n.GetName())
+		if err != nil {
+			return nil, fmt.Errorf("list containers of %s: %w", n.GetName(), err)
+		}
+		for _, id := range ids {
+			known[leftover.Name{Namespace: n.GetName(), ID: id}] = true
+		}
+	}
+	return known, nil
 }
 
-func (c connection) IDs(ctx context.Context, namespace string) (ids []string, err error) {
+func (c connection) ids(ctx context.Context, namespace string) (ids []string, err error) {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 	stream, err := containersapi.NewContainersClient(c).ListStream(ctx, &containersapi.ListContainersRequest{})
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 
 // Check is a row of the table of checks, which docs/sandboxctl-doctor.md has too.
 type Check struct {
-	Name string
-	What string // is looked at
-	Fix  string // what to do if a finding says nothing else
+	Name string `json:"name"`
+	What string `json:"what"` // is looked at
+	Fix  string `json:"fix"`  // what to do if a finding says nothing else
 	run  func(e *Examination, ctx context.Context) []Finding
 }
 
@@ -46,11 +46,10 @@ func Checks() []Check {
 			(*Examination).kernelFeatures,
 		},
 		{
-			"namespaces", "whether user.max_*_namespaces leave room for more",
+			"namespaces", "whether user.max_*_namespaces allow any",
 			"sysctl -w user.max_NAME_namespaces=15000, and the same line in /etc/sysctl.d/99-sandbox.conf",
 			(*Examination).namespaces,
 		},
-		{"proc", "how /proc is mounted", "mount -o remount,subset= /proc", (*Examination).proc},
 		{
 			"cgroup-mode", "cgroup v2, v1, or both",
 			"add systemd.unified_cgroup_hierarchy=1 to the kernel's command line and reboot", (*Examination).cgroupMode,
@@ -61,7 +60,7 @@ func Checks() []Check {
 			(*Examination).cgroupControllers,
 		},
 		{
-			"cgroup-delegation", "that cgroups of containers get the controllers, and that systemd leaves containerd's alone",
+			"cgroup-delegation", "that systemd leaves the cgroups of containerd's unit alone",
 			dropIn("containerd.service", "Delegate=yes"), (*Examination).cgroupDelegation,
 		},
 		{
@@ -93,21 +92,16 @@ func Checks() []Check {
 			(*Examination).selinux,
 		},
 		{
-			"inotify", "fs.inotify.max_user_instances and max_user_watches, against what root has",
-			"sysctl -w fs.inotify.max_user_instances=8192 fs.inotify.max_user_watches=1048576, and the same in " +
-				"/etc/sysctl.d/99-sandbox.conf", (*Examination).inotify,
-		},
-		{
-			"threads", "whether kernel.pid_max and kernel.threads-max leave room for more threads",
-			"sysctl -w kernel.pid_max=4194304 kernel.threads-max=1000000, and the same in /etc/sysctl.d/99-sandbox.conf",
-			(*Examination).threads,
+			"inotify", "fs.inotify.max_user_instances, against what root has",
+			"sysctl -w fs.inotify.max_user_instances=8192, and the same in /etc/sysctl.d/99-sandbox.conf",
+			(*Examination).inotify,
 		},
 		{
 			"tasks-max", "pids.max of containerd's cgroup, in which shims run, and of those above",
 			"systemctl set-property containerd.service TasksMax=infinity", (*Examination).tasksMax,
 		},
 		{
-			"descriptors", "open files of containerd and of the machine, against their limits",
+			"descriptors", "open files of containerd, against its limits",
 			dropIn("containerd.service", "LimitNOFILE=1048576"), (*Examination).descriptors,
 		},
 		{

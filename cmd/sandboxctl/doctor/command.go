@@ -109,16 +109,7 @@ func short(s Status) string {
 // writeTable prints the table of checks.
 func writeTable(w io.Writer, o *cli.Options) error {
 	if o.JSON() {
-		type row struct {
-			Name string `json:"name"`
-			What string `json:"what"`
-			Fix  string `json:"fix"`
-		}
-		var rows []row
-		for _, c := range Checks() {
-			rows = append(rows, row{c.Name, c.What, c.Fix})
-		}
-		return cli.WriteJSON(w, rows)
+		return cli.WriteJSON(w, Checks())
 	}
 	for _, c := range Checks() {
 		if _, err := fmt.Fprintf(w, "%-19s %s\n%-19s fix: %s\n", c.Name, c.What, "", c.Fix); err != nil {

@@ -17,8 +17,6 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"sandbox.internal/shim/cmd/sandboxctl/leftover"
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
 )
@@ -61,6 +59,14 @@ func bad(format string, a ...any) Finding {
 	return Finding{Status: Failure, Text: fmt.Sprintf(format, a...)}
 }
 
+// orOK returns the findings, or that all is well if there are none.
+func orOK(findings []Finding, text string) []Finding {
+	if findings == nil {
+		return []Finding{ok("%s", text)}
+	}
+	return findings
+}
+
 // fix gives a finding a remedy other than that of its check.
 func (f Finding) fix(format string, a ...any) Finding {
 	f.Fix = fmt.Sprintf(format, a...)
@@ -94,21 +100,15 @@ type Config struct {
 // Probes ask the kernel and containerd. Tests have others.
 type Probes struct {
 	Euid     int
-	Features func() map[string]error                                  // by the name of the feature
-	Peer     func(ctx context.Context, socket string) (int, error)    // who listens: its pid, 0 if it cannot be seen
-	Dump     func(ctx context.Context, d Daemon) ([]byte, error)      // the configuration that containerd has
-	Connect  func(address string) (API, error)                        // to containerd
-	Ask      func(ctx context.Context, binary string) (string, error) // what a shim prints for -v
-	// Refused asks a shim why it refuses the default configuration file; "" if it does not.
-	Refused func(ctx context.Context, binary string) (string, error)
+	Features func() map[string]error                               // by the name of the feature
+	Peer     func(ctx context.Context, socket string) (int, error) // who listens: its pid, 0 if it cannot be seen
+	Dump     func(ctx context.Context, d Daemon) ([]byte, error)   // the configuration that containerd has
+	Connect  func(address string) (API, error)                     // to containerd
 }
 
 // SystemProbes ask this machine.
 func SystemProbes() Probes {
-	return Probes{
-		Euid: os.Geteuid(), Features: features, Peer: peer, Dump: dumpConfig, Connect: connect, Ask: askVersion,
-		Refused: askRefused,
-	}
+	return Probes{Euid: os.Geteuid(), Features: features, Peer: peer, Dump: dumpConfig, Connect: connect}
 }
 
 // Examination is a node with what several checks look at.
@@ -168,21 +168,4 @@ func worse(a, b Status) Status {
 		return b
 	}
 	return a
-}
-
-// space returns how much of a file system is free, as shares of its bytes and its inodes. A file system without a
-// number of inodes has all of them free.
-func space(dir string) (bytes, inodes float64, err error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
-	}
-	bytes, inodes = 1, 1
-	if s.Blocks > 0 {
-		bytes = float64(s.Bavail) / float64(s.Blocks)
-	}
-	if s.Files > 0 {
-		inodes = float64(s.Ffree) / float64(s.Files)
-	}
-	return bytes, inodes, nil
 }

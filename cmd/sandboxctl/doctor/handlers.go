@@ -4,7 +4,7 @@
 package doctor
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,11 +18,10 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/api/types"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 
+	"sandbox.internal/shim/cmd/sandboxctl/machine"
 	"sandbox.internal/shim/pkg/options"
-	"sandbox.internal/shim/pkg/settings"
 )
 
 const (
@@ -90,16 +89,11 @@ func (e *Examination) handlers(context.Context) []Finding {
 		return append(findings, bad("no handler in %s has runtime_type = %q; there are: %s", e.config.file, runtimeName,
 			strings.Join(others, ", ")))
 	}
-	for _, file := range e.configFiles() {
-		if e.changedSinceStart(file) {
-			findings = append(findings, warn("%s was changed after containerd had read it", file).
-				fix("systemctl restart containerd"))
-		}
+	if e.changedSinceStart() {
+		findings = append(findings, warn("%s was changed after containerd had read it", e.config.file).
+			fix("systemctl restart containerd"))
 	}
-	if findings == nil {
-		findings = append(findings, ok("%s", strings.Join(ours, ", ")))
-	}
-	return findings
+	return orOK(findings, strings.Join(ours, ", "))
 }
 
 func olderThan(version string, major, minor int) bool {
@@ -108,48 +102,19 @@ func olderThan(version string, major, minor int) bool {
 	return n == 2 && (a < major || a == major && b < minor)
 }
 
-// configFiles are containerd's configuration, and what it imports.
-func (e *Examination) configFiles() []string {
-	files := []string{e.config.file}
-	imports, _ := e.config.all["imports"].([]any)
-	for _, item := range imports {
-		pattern, _ := item.(string)
-		if !filepath.IsAbs(pattern) {
-			pattern = filepath.Join(filepath.Dir(e.config.file), pattern)
-		}
-		matches, _ := filepath.Glob(e.Root.Path(pattern)) // containerd has refused a pattern that is none
-		for _, file := range matches {
-			if file = "/" + strings.TrimPrefix(strings.TrimPrefix(file, e.Root.Path()), "/"); !slices.Contains(files, file) {
-				files = append(files, file)
-			}
-		}
-	}
-	return files
-}
-
-// changedSinceStart reports whether a file was changed after the process of containerd began.
-func (e *Examination) changedSinceStart(file string) bool {
-	info, err := os.Stat(e.Root.Path(file))
+// changedSinceStart reports whether the configuration was changed after the process of containerd began.
+func (e *Examination) changedSinceStart() bool {
+	info, err := os.Stat(e.Root.Path(e.config.file))
 	daemon, statErr := e.Root.Stat(e.daemon.Pid)
-	if err != nil || statErr != nil || e.daemon.Pid == 0 {
+	text, _ := machine.ReadText(e.Root.Path("proc/stat")) // without it there is no number
+	boot, bootErr := strconv.ParseInt(field(text, "btime"), 10, 64)
+	if errors.Join(err, statErr, bootErr) != nil || e.daemon.Pid == 0 {
 		return false
 	}
-	stat, err := os.Open(e.Root.Path("proc/stat"))
-	if err != nil {
-		return false
-	}
-	defer func() { _ = stat.Close() }() // opened for reading
-	for lines := bufio.NewScanner(stat); lines.Scan(); {
-		if text, found := strings.CutPrefix(lines.Text(), "btime "); found {
-			boot, err := strconv.ParseInt(text, 10, 64)
-			const tick = time.Second / 100 // USER_HZ
-			// btime is in whole seconds, and the clock may have been set by some.
-			const doubt = 2 * time.Second
-			began := time.Unix(boot, 0).Add(time.Duration(daemon.Started) * tick)
-			return err == nil && info.ModTime().After(began.Add(doubt))
-		}
-	}
-	return false
+	const tick = time.Second / 100 // USER_HZ
+	// btime is in whole seconds, and the clock may have been set by some.
+	const doubt = 2 * time.Second
+	return info.ModTime().After(time.Unix(boot, 0).Add(time.Duration(daemon.Started)*tick + doubt))
 }
 
 // lookUp finds the binary as containerd does (core/runtime/v2/shim_manager.go, resolveRuntimePath): in its PATH, before
@@ -236,28 +201,16 @@ func (e *Examination) oneBinary(ctx context.Context, path string) Finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
 	defer cancel()
-	text, err := e.Probes.Ask(ctx, binary)
-	if err != nil {
-		return bad("%s does not run: %v", path, err)
-	}
-	version := field(text, "Version:")
+	version, _, err := askInfo(ctx, binary)
 	switch {
+	case err != nil:
+		return bad("%s does not run: %v", path, err)
 	case version == "":
-		return bad("%s is another program: it says %q to -v", path, strings.TrimSpace(text))
+		return bad("%s is another program: it does not say its version to -info", path)
 	case e.Version != "" && e.Version != "unknown" && version != e.Version:
 		return warn("%s is version %s, and this program is %s", path, version, e.Version)
 	}
 	return ok("%s, version %s", path, version)
-}
-
-func askVersion(ctx context.Context, binary string) (string, error) {
-	cmd := exec.CommandContext(ctx, binary, "-v")
-	cmd.WaitDelay = time.Second // as below
-	text, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, strings.TrimSpace(string(text)))
-	}
-	return string(text), nil
 }
 
 // field returns the word after a name in a text of lines.
@@ -270,29 +223,12 @@ func field(text, name string) string {
 	return ""
 }
 
+// defaultConfig asks the shims, each of which checks the file for its own version.
 func (e *Examination) defaultConfig(ctx context.Context) []Finding {
-	file := e.Root.Path(options.DefaultFile)
-	all, text, err := options.NewDefaults(file).All()
-	for _, o := range all {
-		_, invalid := settings.Parse(&specs.Spec{}, o, "namespace", "id")
-		err = errors.Join(err, invalid)
-	}
-	if err == nil && all == nil {
+	if _, err := os.Stat(e.Root.Path(options.DefaultFile)); errors.Is(err, os.ErrNotExist) {
 		return []Finding{none("there is no %s", options.DefaultFile)}
 	}
-	if err != nil {
-		return []Finding{bad("containers without options of their own are refused: %v", err)}
-	}
-	findings := e.refusedByShims(ctx)
-	if findings == nil {
-		findings = append(findings, ok("%s", text))
-	}
-	return findings
-}
-
-// refusedByShims says which shims refuse the default configuration file. They check more than this program does, and
-// for their own version.
-func (e *Examination) refusedByShims(ctx context.Context) (findings []Finding) {
+	var findings []Finding
 	paths, _ := e.shimBinaries() // the check of these binaries reports the error
 	for _, path := range paths {
 		binary, err := runnable(e.Root.Path(path))
@@ -300,29 +236,31 @@ func (e *Examination) refusedByShims(ctx context.Context) (findings []Finding) {
 			continue // so it does with this one
 		}
 		ctx, cancel := context.WithTimeout(ctx, e.Timeout)
-		problem, err := e.Probes.Refused(ctx, binary)
+		_, refusal, _ := askInfo(ctx, binary) // as above
 		cancel()
-		switch {
-		case err != nil:
-			findings = append(findings, warn("%s does not answer -info: %v", path, err).
-				fix("%s -info </dev/null says why", path))
-		case problem != "":
-			findings = append(findings, bad("containers without options of their own are refused by %s: %s", path, problem))
+		if refusal != "" {
+			findings = append(findings, bad("containers without options of their own are refused by %s: %s", path, refusal))
 		}
 	}
-	return findings
+	if len(paths) == 0 {
+		return []Finding{none("there is no shim that could be asked")}
+	}
+	return orOK(findings, "accepted by "+strings.Join(paths, ", "))
 }
 
-func askRefused(ctx context.Context, binary string) (string, error) {
+// askInfo asks a shim for its version, and why it refuses the default configuration file; "" if it does not.
+func askInfo(ctx context.Context, binary string) (version, refusal string, err error) {
 	cmd := exec.CommandContext(ctx, binary, "-info")
 	cmd.WaitDelay = time.Second // what it has started may keep its output open
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	answer, err := cmd.Output()
 	if err != nil {
-		return "", err
+		return "", "", fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
 	}
 	var info types.RuntimeInfo
-	if err := proto.Unmarshal(answer, &info); err != nil {
-		return "", err
+	if proto.Unmarshal(answer, &info) != nil { // it is no shim
+		return "", "", nil
 	}
-	return info.GetAnnotations()[runtimeName+"/config.error"], nil
+	return info.GetVersion().GetVersion(), info.GetAnnotations()[runtimeName+"/config.error"], nil
 }

@@ -48,10 +48,10 @@ func TestLeftovers_NothingThatIsWanted(t *testing.T) {
 		{"a file that is no socket", func(x *tree) { x.write(socketDir+"s", ""); x.old(socketDir + "s") }},
 		{"a mount of a container that containerd knows", func(x *tree) {
 			x.mountLine("default/c/rootfs")
-			x.known["default"]["c"] = true
+			x.knows("c")
 		}},
 		{"a cgroup of which nothing says whose it is", func(x *tree) { x.write("sys/fs/cgroup/default/c/cgroup.procs", "") }},
-		{"a state directory of a container that containerd knows", func(x *tree) { x.stateOf("c", ""); x.known["default"]["c"] = true }},
+		{"a state directory of a container that containerd knows", func(x *tree) { x.stateOf("c", ""); x.knows("c") }},
 		{"a state directory of another containerd", func(x *tree) {
 			x.write(stateDir+"default/c/state.json", strings.ReplaceAll(x.state("c"), "/run/containerd/io", "/run/other/io"))
 		}},

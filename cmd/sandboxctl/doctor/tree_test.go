@@ -12,7 +12,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"sandbox.internal/shim/cmd/sandboxctl/leftover"
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
 )
 
@@ -30,7 +30,7 @@ type tree struct {
 	*testing.T
 	root    string
 	version string // of containerd
-	known   map[string]map[string]bool
+	known   leftover.Known
 	down    bool // containerd does not run
 	silent  bool // it does not answer
 	euid    int
@@ -73,30 +73,23 @@ func newTree(t *testing.T) *tree {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(root) }) // what is left shows in the next test of it
 	x := &tree{T: t, root: root, version: "2.4.2", missing: map[string]error{}}
-	x.known = map[string]map[string]bool{"default": {"lives": true}}
+	x.known = leftover.Known{{Namespace: "default", ID: "lives"}: true}
 	for path, text := range map[string]string{
-		"proc/sys/kernel/osrelease":                              "6.12.0",
-		"proc/sys/kernel/pid_max":                                "4194304",
-		"proc/sys/kernel/threads-max":                            "100000",
-		"proc/sys/vm/overcommit_memory":                          "0",
-		"proc/sys/fs/file-nr":                                    "1000\t0\t1000000",
-		"proc/sys/fs/inotify/max_user_instances":                 "128",
-		"proc/sys/fs/inotify/max_user_watches":                   "10000",
-		"proc/self/mountinfo":                                    soundMounts,
-		"proc/loadavg":                                           "0.1 0.1 0.1 1/300 4711",
-		"proc/stat":                                              "cpu 1 2 3\nbtime 1700000000\n",
-		"proc/meminfo":                                           "CommitLimit: 1000 kB\nCommitted_AS: 500 kB\n",
-		"proc/100/cmdline":                                       "/usr/bin/containerd\x00",
-		"proc/100/environ":                                       "HOME=/\x00PATH=/usr/local/bin:/usr/bin\x00",
-		"proc/100/cgroup":                                        "0::/system.slice/containerd.service\n",
-		"proc/100/limits":                                        "Max open files            524288               524288               files\n",
-		"proc/100/stat":                                          "100 (containerd) S 1" + strings.Repeat(" 0", 17) + " 1000 0 0",
-		"proc/200/cmdline":                                       "containerd-shim-sandbox-v1\x00-namespace\x00default\x00-id\x00lives\x00-address\x00/run/containerd/containerd.sock\x00",
-		"sys/fs/cgroup/cgroup.controllers":                       "cpuset cpu io memory pids",
-		"sys/fs/cgroup/cgroup.subtree_control":                   "cpuset cpu io memory pids",
-		"sys/fs/cgroup/cgroup.procs":                             "1\n",
-		"sys/fs/cgroup/default/lives/cgroup.procs":               "201\n",
-		"sys/fs/cgroup/system.slice/containerd.service/pids.max": "max",
+		"proc/sys/kernel/osrelease":                "6.12.0",
+		"proc/sys/vm/overcommit_memory":            "0",
+		"proc/sys/fs/inotify/max_user_instances":   "128",
+		"proc/self/mountinfo":                      soundMounts,
+		"proc/stat":                                "cpu 1 2 3\nbtime 1700000000\n",
+		"proc/meminfo":                             "CommitLimit: 1000 kB\nCommitted_AS: 500 kB\n",
+		"proc/100/cmdline":                         "/usr/bin/containerd\x00",
+		"proc/100/environ":                         "HOME=/\x00PATH=/usr/local/bin:/usr/bin\x00",
+		"proc/100/cgroup":                          "0::/system.slice/containerd.service\n",
+		"proc/100/limits":                          "Max open files            524288               524288               files\n",
+		"proc/100/stat":                            "100 (containerd) S 1" + strings.Repeat(" 0", 17) + " 1000 0 0",
+		"proc/200/cmdline":                         "containerd-shim-sandbox-v1\x00-namespace\x00default\x00-id\x00lives\x00-address\x00/run/containerd/containerd.sock\x00",
+		"sys/fs/cgroup/cgroup.controllers":         "cpuset cpu io memory pids",
+		"sys/fs/cgroup/default/lives/cgroup.procs": "201\n",
+		"sys/fs/cgroup/system.slice/containerd.service/pids.max":     "max",
 		"sys/fs/cgroup/system.slice/containerd.service/pids.current": "20",
 		"sys/module/apparmor/parameters/enabled":                     "Y",
 		"sys/kernel/security/apparmor/profiles":                      "",
@@ -113,7 +106,8 @@ func newTree(t *testing.T) *tree {
 	x.write("usr/bin/containerd-shim-runc-v2", "")
 	x.link(x.path("usr/bin/"+program), "proc/200/exe")
 	x.link("mnt:[0]", "proc/200/ns/mnt")
-	x.write("usr/bin/"+program, "#!/bin/sh\n[ \"$1\" != -info ] || exit 0\nprintf '%s\\n  Version:  1.0\\n' "+program+"\n")
+	x.info("1.0", "")
+	x.write("usr/bin/"+program, "#!/bin/sh\nexec cat "+x.path("usr/bin/info")+"\n")
 	x.chmod("usr/bin/"+program, 0o755)
 	x.link("/usr/bin/containerd", "proc/100/exe")
 	for i, kind := range []string{"mnt", "pid", "ipc", "uts", "net", "cgroup", "user"} {
@@ -175,13 +169,14 @@ func (x *tree) replace(name, from, to string) {
 	x.write(name, strings.ReplaceAll(string(text), from, to))
 }
 
-// refuses lets the shim say what is wrong with the default configuration file.
-func (x *tree) refuses(problem string) {
+// info lets the shim say its version, and what is wrong with the default configuration file.
+func (x *tree) info(version, problem string) {
 	x.Helper()
-	answer, err := proto.Marshal(&types.RuntimeInfo{Annotations: map[string]string{runtimeName + "/config.error": problem}})
+	answer, err := proto.Marshal(&types.RuntimeInfo{
+		Version: &types.RuntimeVersion{Version: version}, Annotations: map[string]string{runtimeName + "/config.error": problem},
+	})
 	x.must(err)
 	x.write("usr/bin/info", string(answer))
-	x.replace("usr/bin/"+program, "|| exit 0", "|| exec cat "+x.path("usr/bin/info"))
 }
 
 // listen makes a socket. The listener stays until the test ends, or is closed at once and leaves the file.
@@ -250,8 +245,6 @@ func (x *tree) config() Config {
 			},
 			Dump:    func(context.Context, Daemon) ([]byte, error) { return os.ReadFile(x.path(configFile)) },
 			Connect: func(string) (API, error) { return x, nil },
-			Ask:     askVersion,
-			Refused: askRefused,
 		},
 	}
 }
@@ -268,16 +261,7 @@ func (x *tree) Close() error { return nil }
 
 func (x *tree) Version(context.Context) (string, error) { return x.version, x.answer() }
 
-func (x *tree) Namespaces(context.Context) (list []string, err error) {
-	for name := range x.known {
-		list = append(list, name)
-	}
-	return list, x.answer()
-}
-
-func (x *tree) IDs(_ context.Context, namespace string) ([]string, error) {
-	return slices.Collect(maps.Keys(x.known[namespace])), x.answer()
-}
+func (x *tree) Known(context.Context) (leftover.Known, error) { return x.known, x.answer() }
 
 func (x *tree) answer() error {
 	if x.silent {
