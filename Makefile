@@ -144,11 +144,6 @@ test-unit: ## unit tests of the shim, with the race detector
 	cd cmd/$(TOOL); umask 022; $(GO) test -race -shuffle=on ./...
 	cd hack/release; $(GO) test -shuffle=on ./...
 
-.PHONY: top-cost
-top-cost: build ## what sandboxctl top costs with a hundred containers (root)
-	cd integration; umask 022; SHIM_TOP_COST=100 SHIM_BINARY=$(BINARY) SANDBOXCTL_BINARY=$(CURDIR)/bin/$(TOOL) \
-		$(GO) test -count=1 -v -run TestTop_Cost ./sandboxctl
-
 # Mixtures of settings are made at random: as many as N, by SEED, which a failure prints.
 N    ?= 500
 ifndef SEED

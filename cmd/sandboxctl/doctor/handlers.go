@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/pkg/options"
 )
 
@@ -105,16 +106,15 @@ func olderThan(version string, major, minor int) bool {
 // changedSinceStart reports whether the configuration was changed after the process of containerd began.
 func (e *Examination) changedSinceStart() bool {
 	info, err := os.Stat(e.Root.Path(e.config.file))
-	daemon, statErr := e.Root.Stat(e.daemon.Pid)
+	daemon, statErr := measure.ReadProcess(e.Root, e.daemon.Pid)
 	text, _ := machine.ReadText(e.Root.Path("proc/stat")) // without it there is no number
 	boot, bootErr := strconv.ParseInt(field(text, "btime"), 10, 64)
 	if errors.Join(err, statErr, bootErr) != nil || e.daemon.Pid == 0 {
 		return false
 	}
-	const tick = time.Second / 100 // USER_HZ
 	// btime is in whole seconds, and the clock may have been set by some.
 	const doubt = 2 * time.Second
-	return info.ModTime().After(time.Unix(boot, 0).Add(time.Duration(daemon.Started)*tick + doubt))
+	return info.ModTime().After(time.Unix(boot, 0).Add(daemon.Starts + doubt))
 }
 
 // lookUp finds the binary as containerd does (core/runtime/v2/shim_manager.go, resolveRuntimePath): in its PATH, before

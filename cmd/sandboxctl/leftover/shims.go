@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/identifiers"
 
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 )
 
 // shim is a process that runs the program of a shim, of any runtime.
@@ -71,11 +72,8 @@ func (s *Scan) hasShim(pid int) bool {
 		if slices.ContainsFunc(s.shims, func(sh shim) bool { return sh.pid == pid }) {
 			return true
 		}
-		stat, err := s.Root.Stat(pid)
-		if err != nil {
-			return false
-		}
-		pid = stat.Parent
+		p, _ := measure.ReadProcess(s.Root, pid) // 0 of one that has ended
+		pid = p.Parent
 	}
 	return false
 }

@@ -4,7 +4,6 @@
 package machine
 
 import (
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -44,33 +43,4 @@ func FlagValue(args []string, names ...string) string {
 		}
 	}
 	return ""
-}
-
-// Stat is what /proc/PID/stat says of a process.
-type Stat struct {
-	Dead    bool   // it has ended, and its parent has not reaped it
-	Parent  int    // pid; 0: none, or one of another PID namespace
-	Started uint64 // in ticks of the clock since the machine began
-}
-
-// Stat reads what the kernel says of a process (proc_pid_stat(5)).
-func (r Root) Stat(pid int) (s Stat, err error) {
-	text, err := ReadText(r.ProcFile(pid, "stat"))
-	if err != nil {
-		return Stat{}, err
-	}
-	// Fields are counted from 1. The second is the name in parentheses, which may have any bytes in it.
-	const state, parent, started, first = 3, 4, 22, 3
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	if len(fields) <= started-first {
-		return Stat{}, fmt.Errorf("stat of process %d: %q", pid, text)
-	}
-	s.Dead = strings.ContainsAny(fields[state-first], "ZXx")
-	if s.Parent, err = strconv.Atoi(fields[parent-first]); err == nil {
-		s.Started, err = strconv.ParseUint(fields[started-first], 10, 64)
-	}
-	if err != nil {
-		return Stat{}, fmt.Errorf("stat of process %d: %w", pid, err)
-	}
-	return s, nil
 }

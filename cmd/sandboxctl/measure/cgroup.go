@@ -5,9 +5,7 @@ package measure
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"sandbox.internal/shim/cmd/sandboxctl/machine"
 )
 
 // Hierarchies are where cgroups are mounted: "" is cgroup v2, other names are controllers of v1.
@@ -23,33 +21,17 @@ type Hierarchies map[string]string
 
 // FindHierarchies reads the mounts of this process.
 func FindHierarchies() (Hierarchies, error) {
-	text, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
+	list, _, err := machine.Root("/").Hierarchies()
 	h := Hierarchies{}
-	for line := range strings.Lines(string(text)) {
-		// 36 35 98:0 /root /mountpoint options … - type source superoptions (proc_pid_mountinfo(5))
-		before, after, _ := strings.Cut(line, " - ")
-		mount, fs := strings.Fields(before), strings.Fields(after)
-		const fields, kinds = 5, 3
-		if len(mount) < fields || len(fs) < kinds {
-			continue
+	for _, one := range list {
+		if one.Unified {
+			h[""] = one.Dir
 		}
-		switch point := mount[4]; fs[0] {
-		case "cgroup2":
-			if h[""] == "" {
-				h[""] = point
-			}
-		case "cgroup":
-			for option := range strings.SplitSeq(fs[2], ",") {
-				if h[option] == "" {
-					h[option] = point
-				}
-			}
+		for _, name := range one.Controllers {
+			h[name] = one.Dir
 		}
 	}
-	return h, nil
+	return h, err
 }
 
 // mode returns the layout of the machine, as Host.Cgroup has it.
@@ -111,46 +93,14 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// Group reads the usage of one cgroup. Its files stay open, since opening one costs more than reading it. Values that
-// somebody sets are read only now and then.
-type Group struct {
-	dirs  map[string]string
-	v2    bool
-	files map[string]*os.File // nil: there is no such file
-	buf   []byte
-	gone  bool
-	last  Usage
-	now   func() time.Time
-	set   time.Time // when values that somebody sets were read; zero: never
-
-	used, inactive uint64 // memory, when memory.stat was read
-	noStat         bool   // it could not be
-}
-
-// setEvery is how old limits, CPUs and the size of droppable memory may be. Reading them more often costs too much.
-const setEvery = 5 * time.Second
-
-// NewGroup returns the Group of a cgroup, given its path in each hierarchy.
-func NewGroup(dirs map[string]string) *Group {
-	const most = 8 << 10 // memory.stat has some 4 KiB
-	return &Group{dirs: dirs, v2: dirs[""] != "", files: map[string]*os.File{}, buf: make([]byte, most), now: time.Now}
-}
-
-// Close may be called for a group without files.
-func (g *Group) Close() {
-	if g == nil {
-		return
-	}
-	for _, f := range g.files {
-		if f != nil {
-			_ = f.Close() // read only
-		}
-	}
-	clear(g.files)
+// group is a cgroup.
+type group struct {
+	dirs map[string]string // in each hierarchy
+	v2   bool
 }
 
 // path returns the path for people: on v1 that of one controller.
-func (g *Group) path() string {
+func (g group) path() string {
 	for _, name := range []string{"", "memory", "cpu", "cpuacct", "pids"} {
 		if dir := g.dirs[name]; dir != "" {
 			return dir
@@ -159,39 +109,25 @@ func (g *Group) path() string {
 	return ""
 }
 
-// text returns the content of a file until the next call, or nil if there is no such file or it cannot be read.
-func (g *Group) text(controller, name string) []byte {
+// text returns the content of a file, or nothing if there is no such file or it cannot be read.
+func (g group) text(controller, name string) []byte {
 	if g.v2 {
 		controller = ""
 	}
-	f, known := g.files[name]
-	if !known {
-		var err error
-		if dir := g.dirs[controller]; dir != "" {
-			f, err = os.Open(filepath.Join(dir, name))
-		}
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // such as for lack of descriptors: the next read tries again
-			return nil
-		}
-		g.files[name] = f // a controller may be absent, and the cgroup gone
-	}
-	if f == nil {
+	dir := g.dirs[controller]
+	if dir == "" {
 		return nil
 	}
-	n, err := f.ReadAt(g.buf, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		g.gone = g.gone || errors.Is(err, unix.ENODEV)
-		return nil
-	}
-	return g.buf[:n]
+	text, _ := os.ReadFile(filepath.Join(dir, name)) // a controller may be absent, and the cgroup gone
+	return text
 }
 
 // number returns the number in a file. It is 0 for the word max, and if there is none.
-func (g *Group) number(controller, name string) uint64 { return numberIn(g.text(controller, name), "") }
+func (g group) number(controller, name string) uint64 { return numberIn(g.text(controller, name), "") }
 
 // counted returns the number in a file, or after a key at the beginning of a line. It sets unknown if the file could
 // not be read.
-func (g *Group) counted(unknown *bool, controller, name, key string) uint64 {
+func (g group) counted(unknown *bool, controller, name, key string) uint64 {
 	text := g.text(controller, name)
 	*unknown = *unknown || len(text) == 0
 	return numberIn(text, key)
@@ -220,42 +156,29 @@ func numberIn(text []byte, key string) uint64 {
 // noLimit is what cgroup v1 has for no limit: a number of pages near the end of int64.
 const noLimit = 1 << 62
 
-// Read returns what the kernel says now, and false for a cgroup that is gone.
-func (g *Group) Read() (Usage, bool) {
-	if len(g.files) == 0 && !isDir(g.path()) {
+// Read returns what the kernel says of a cgroup, given its path in each hierarchy, and false for one that is gone.
+func Read(dirs map[string]string) (Usage, bool) {
+	g := group{dirs, dirs[""] != ""}
+	u := Usage{Cgroup: g.path()}
+	if !isDir(u.Cgroup) {
 		return Usage{}, false
 	}
-	u := g.last
-	u.Cgroup, u.Unknown = g.path(), Unknown{}
-	now := g.now()
-	isSet := now.Sub(g.set) >= setEvery
-	if isSet {
-		g.set = now
-	}
 	if g.v2 {
-		g.readV2(&u, isSet)
+		g.readV2(&u)
 	} else {
-		g.readV1(&u, isSet)
+		g.readV1(&u)
 	}
-	u.Pids = g.counted(&u.Unknown.Pids, "pids", "pids.current", "")
-	if isSet {
-		u.PidsLimit = g.number("pids", "pids.max")
-	}
+	u.Pids, u.PidsLimit = g.counted(&u.Unknown.Pids, "pids", "pids.current", ""), g.number("pids", "pids.max")
 	if u.Unknown.Memory { // half of it may be known
 		u.Memory = 0
 	}
 	if u.MemoryLimit >= noLimit {
 		u.MemoryLimit = 0
 	}
-	if g.gone {
-		g.Close()
-		return Usage{}, false
-	}
-	g.last = u
 	return u, true
 }
 
-func (g *Group) readV2(u *Usage, isSet bool) {
+func (g group) readV2(u *Usage) {
 	cpu := g.text("", "cpu.stat")
 	us := func(key string) time.Duration { return time.Duration(numberIn(cpu, key)) * time.Microsecond }
 	u.CPU, u.User, u.System = us("usage_usec"), us("user_usec"), us("system_usec")
@@ -263,13 +186,10 @@ func (g *Group) readV2(u *Usage, isSet bool) {
 	u.Waited = us("throttled_usec")
 	u.Unknown.CPU, u.Unknown.Times = len(cpu) == 0, len(cpu) == 0
 	u.Unknown.Throttling = !bytes.Contains(cpu, []byte("\nnr_periods ")) // which the controller cpu adds
-	u.Memory = g.memory(&u.Unknown.Memory, "memory.current", "inactive_file", isSet)
+	u.Memory = less(g.counted(&u.Unknown.Memory, "", "memory.current", ""),
+		g.counted(&u.Unknown.Memory, "", "memory.stat", "inactive_file"))
 	u.OOMKills = g.counted(&u.Unknown.OOMKills, "", "memory.events", "oom_kill")
 	u.Pressure = pressure(func(name string) []byte { return g.text("", name+".pressure") })
-	if !isSet {
-		return
-	}
-	u.CPULimit = 0
 	if quota, period, ok := bytes.Cut(g.text("", "cpu.max"), []byte(" ")); ok {
 		u.CPULimit = ratio(numberIn(quota, ""), numberIn(period, ""))
 	}
@@ -277,8 +197,7 @@ func (g *Group) readV2(u *Usage, isSet bool) {
 	u.CPUs, u.Mems = g.line("", "cpuset.cpus.effective"), g.line("", "cpuset.mems.effective")
 }
 
-func (g *Group) readV1(u *Usage, isSet bool) {
-	const tick = 10 * time.Millisecond // USER_HZ is 100
+func (g group) readV1(u *Usage) {
 	u.CPU = time.Duration(g.counted(&u.Unknown.CPU, "cpuacct", "cpuacct.usage", ""))
 	sampled := g.text("cpuacct", "cpuacct.stat")
 	u.User = time.Duration(numberIn(sampled, "user")) * tick
@@ -288,32 +207,15 @@ func (g *Group) readV1(u *Usage, isSet bool) {
 	u.Unknown.Throttling = len(cpu) == 0
 	u.Periods, u.Throttled = numberIn(cpu, "nr_periods"), numberIn(cpu, "nr_throttled")
 	u.Waited = time.Duration(numberIn(cpu, "throttled_time"))
-	u.Memory = g.memory(&u.Unknown.Memory, "memory.usage_in_bytes", "total_inactive_file", isSet)
+	u.Memory = less(g.counted(&u.Unknown.Memory, "memory", "memory.usage_in_bytes", ""),
+		g.counted(&u.Unknown.Memory, "memory", "memory.stat", "total_inactive_file"))
 	u.OOMKills = g.counted(&u.Unknown.OOMKills, "memory", "memory.oom_control", "oom_kill")
-	if !isSet {
-		return
-	}
 	u.CPULimit = ratio(g.number("cpu", "cpu.cfs_quota_us"), g.number("cpu", "cpu.cfs_period_us"))
 	u.MemoryLimit = g.number("memory", "memory.limit_in_bytes")
 	u.CPUs, u.Mems = g.line("cpuset", "cpuset.effective_cpus"), g.line("cpuset", "cpuset.effective_mems")
 }
 
-// muchMemory is a change after which the kernel is asked again how much of the memory it can drop.
-const muchMemory = 1 << 20
-
-// memory returns what is in use, without what the kernel can drop immediately. The latter costs the kernel more than
-// all else together: it sums up memory.stat of all CPUs. So it is read when the memory has changed, and now and then.
-func (g *Group) memory(unknown *bool, name, inactive string, now bool) uint64 {
-	used := g.counted(unknown, "memory", name, "")
-	if now || g.noStat || max(used, g.used)-min(used, g.used) >= muchMemory {
-		g.used, g.noStat = used, false
-		g.inactive = g.counted(&g.noStat, "memory", "memory.stat", inactive)
-	}
-	*unknown = *unknown || g.noStat
-	return less(used, g.inactive)
-}
-
-func (g *Group) line(controller, name string) string {
+func (g group) line(controller, name string) string {
 	return string(bytes.TrimSpace(g.text(controller, name)))
 }
 

@@ -4,7 +4,6 @@
 package measure
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -30,7 +29,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-func TestGroup_ReadsCgroupV2(t *testing.T) {
+func TestRead_ReadsCgroupV2(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "c1")
 	write(t, dir, map[string]string{
 		"cpu.stat":              "usage_usec 3000\nuser_usec 2000\nsystem_usec 1000\nnr_periods 10\nnr_throttled 4\nthrottled_usec 500\n",
@@ -46,10 +45,7 @@ func TestGroup_ReadsCgroupV2(t *testing.T) {
 		"cpu.pressure":          "some avg10=1.50 avg60=0.00 avg300=0.00 total=2000\nfull avg10=0.25 avg60=0.00 avg300=0.00 total=1000\n",
 		"io.pressure":           "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
 	})
-	g := NewGroup(map[string]string{"": dir})
-	defer g.Close()
-	later := clock(g)
-	got, ok := g.Read()
+	got, ok := Read(map[string]string{"": dir})
 	want := Usage{
 		Cgroup: dir, CPU: 3 * time.Millisecond, User: 2 * time.Millisecond, System: time.Millisecond, CPULimit: 1.5,
 		Periods: 10, Throttled: 4, Waited: 500 * time.Microsecond, Memory: 6000, OOMKills: 3, Pids: 5, PidsLimit: 100,
@@ -61,63 +57,9 @@ func TestGroup_ReadsCgroupV2(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
 		t.Errorf("read, %t, want what the files say (-want +got):\n%s", ok, diff)
 	}
-	// What counts is read each time, and what is set now and then.
-	write(t, dir, map[string]string{"pids.current": "6\n", "memory.max": "4096\n"})
-	for _, tc := range []struct {
-		passed time.Duration
-		limit  uint64
-	}{{0, 0}, {setEvery - time.Millisecond, 0}, {time.Millisecond, 4096}} {
-		later(tc.passed)
-		if got, _ = g.Read(); got.Pids != 6 || got.MemoryLimit != tc.limit {
-			t.Errorf("%v later: %d pids and a limit of %d, want 6 and %d", tc.passed, got.Pids, got.MemoryLimit, tc.limit)
-		}
-	}
-	write(t, dir, map[string]string{"memory.max": "8192\n"})
-	later(30 * time.Second) // as Prometheus asks
-	if got, _ = g.Read(); got.MemoryLimit != 8192 {
-		t.Errorf("limit = %d half a minute later, want 8192", got.MemoryLimit)
-	}
 }
 
-// clock stops that of a group, and returns how it is put forward.
-func clock(g *Group) (later func(time.Duration)) {
-	now := time.Now()
-	g.now = func() time.Time { return now }
-	return func(d time.Duration) { now = now.Add(d) }
-}
-
-// Whoever fills the page cache sees that it can be dropped, at once; what changes little is seen after setEvery.
-func TestGroup_ReadsMemoryStatWhenMemoryHasChanged(t *testing.T) {
-	dir := t.TempDir()
-	g := NewGroup(map[string]string{"": dir})
-	defer g.Close()
-	later := clock(g)
-	set := func(current, inactive int) {
-		write(t, dir, map[string]string{
-			"memory.current": fmt.Sprintln(current), "memory.stat": fmt.Sprintf("anon 1\ninactive_file %d\n", inactive),
-		})
-	}
-	read := func() uint64 { u, _ := g.Read(); return u.Memory }
-	set(10<<20, 1<<20)
-	if got := read(); got != 9<<20 {
-		t.Errorf("memory = %d, want %d", got, 9<<20)
-	}
-	set(60<<20, 51<<20)
-	if got := read(); got != 9<<20 {
-		t.Errorf("memory = %d after a file was read, want %d as before", got, 9<<20)
-	}
-	set(60<<20+100, 0)
-	later(setEvery - time.Millisecond)
-	if got := read(); got != 9<<20+100 {
-		t.Errorf("memory = %d, want what is new with what was to be dropped, %d", got, 9<<20+100)
-	}
-	later(time.Millisecond)
-	if got := read(); got != 60<<20+100 {
-		t.Errorf("memory = %d, want %d", got, 60<<20+100)
-	}
-}
-
-func TestGroup_ReadsCgroupV1(t *testing.T) {
+func TestRead_ReadsCgroupV1(t *testing.T) {
 	root := t.TempDir()
 	dirs := map[string]string{}
 	for controller, files := range map[string]map[string]string{
@@ -134,9 +76,7 @@ func TestGroup_ReadsCgroupV1(t *testing.T) {
 		dirs[controller] = filepath.Join(root, controller, "c1")
 		write(t, dirs[controller], files)
 	}
-	g := NewGroup(dirs)
-	defer g.Close()
-	got, ok := g.Read()
+	got, ok := Read(dirs)
 	want := Usage{
 		Cgroup: dirs["memory"], CPU: 4 * time.Millisecond, User: 30 * time.Millisecond, System: 10 * time.Millisecond,
 		Periods: 8, Throttled: 2, Waited: 700, Memory: 8000, OOMKills: 1, Pids: 2, CPUs: "0-1", Mems: "0",
@@ -147,7 +87,7 @@ func TestGroup_ReadsCgroupV1(t *testing.T) {
 }
 
 // A controller that is absent is not one that counts 0.
-func TestGroup_WhatIsAbsentIsUnknown(t *testing.T) {
+func TestRead_WhatIsAbsentIsUnknown(t *testing.T) {
 	root := t.TempDir()
 	for name, tc := range map[string]struct {
 		files map[string]string
@@ -180,37 +120,14 @@ func TestGroup_WhatIsAbsentIsUnknown(t *testing.T) {
 		if tc.v2 {
 			dirs = map[string]string{"": dir}
 		}
-		g := NewGroup(dirs)
-		for range 2 {
-			if got, ok := g.Read(); got.Unknown != tc.want || got.Memory != 0 && tc.want.Memory || !ok {
-				t.Errorf("%s: read = %+v, %t, want %+v to be unknown", name, got, ok, tc.want)
-			}
+		if got, ok := Read(dirs); got.Unknown != tc.want || got.Memory != 0 && tc.want.Memory || !ok {
+			t.Errorf("%s: read = %+v, %t, want %+v to be unknown", name, got, ok, tc.want)
 		}
-		g.Close()
 	}
 }
 
-// A file that could not be opened once, as for lack of descriptors, is read when it can be.
-func TestGroup_TriesAgain(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir, map[string]string{"cpu.stat": "usage_usec 3\n"})
-	path := filepath.Join(dir, "pids.current")
-	must(t, os.Symlink(path, path)) // ELOOP
-	g := NewGroup(map[string]string{"": dir})
-	defer g.Close()
-	if got, ok := g.Read(); !ok || !got.Unknown.Pids {
-		t.Errorf("read = %+v, %t, want no number of processes", got, ok)
-	}
-	must(t, os.Remove(path))
-	write(t, dir, map[string]string{"pids.current": "7\n"})
-	if got, ok := g.Read(); !ok || got.Unknown.Pids || got.Pids != 7 {
-		t.Errorf("read = %+v, %t, want 7 processes", got, ok)
-	}
-}
-
-func TestGroup_ThatIsGone(t *testing.T) {
-	g := NewGroup(map[string]string{"": filepath.Join(t.TempDir(), "none")})
-	if got, ok := g.Read(); ok || got != (Usage{}) {
+func TestRead_OfACgroupThatIsGone(t *testing.T) {
+	if got, ok := Read(map[string]string{"": filepath.Join(t.TempDir(), "none")}); ok || got != (Usage{}) {
 		t.Errorf("read = %+v, %t, want nothing", got, ok)
 	}
 }
@@ -255,7 +172,7 @@ func TestHierarchies_BelowIsTheContainersOwn(t *testing.T) {
 
 func TestParseStat_NameMayHaveAnything(t *testing.T) {
 	p, err := ParseProcess([]byte("7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 3 4 0 0 20 0 1 0 500 1000 6 18446744073709551615 1 1\n"))
-	want := Process{Name: "a) b (c", CPU: 70 * time.Millisecond, RSS: 6 * uint64(os.Getpagesize()), Starts: 5 * time.Second}
+	want := Process{Name: "a) b (c", Parent: 1, CPU: 70 * time.Millisecond, RSS: 6 * uint64(os.Getpagesize()), Starts: 5 * time.Second}
 	if err != nil || p != want {
 		t.Errorf("ParseProcess = %+v, %v, want %+v", p, err, want)
 	}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"sandbox.internal/shim/cmd/sandboxctl/machine"
 )
 
 // tick is the unit of times in /proc: USER_HZ is 100 on each architecture that the shim runs on.
@@ -57,14 +59,15 @@ func Field(text []byte, key string) uint64 {
 // Process is what /proc/PID/stat says of a process.
 type Process struct {
 	Name   string
+	Parent int // 0: none, or one of another PID namespace
 	CPU    time.Duration
 	RSS    uint64
 	Starts time.Duration // after the machine
 }
 
 // ReadProcess reads what the kernel says of a process.
-func ReadProcess(pid int) (Process, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+func ReadProcess(root machine.Root, pid int) (Process, error) {
+	text, err := os.ReadFile(root.ProcFile(pid, "stat"))
 	if err != nil {
 		return Process{}, err
 	}
@@ -74,7 +77,7 @@ func ReadProcess(pid int) (Process, error) {
 // ParseProcess reads /proc/PID/stat. The name is in parentheses and may have any bytes in it.
 func ParseProcess(text []byte) (p Process, err error) {
 	begin, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
-	const utime, stime, starttime, rss, first = 14, 15, 22, 24, 3 // proc_pid_stat(5)
+	const ppid, utime, stime, starttime, rss, first = 4, 14, 15, 22, 24, 3 // proc_pid_stat(5)
 	fields := strings.Fields(string(text[max(end, 0):]))
 	if begin < 0 || end < begin || len(fields) <= rss-first+1 {
 		return Process{}, fmt.Errorf("stat of a process: %q", text)
@@ -84,6 +87,7 @@ func ParseProcess(text []byte) (p Process, err error) {
 		n, _ := strconv.ParseUint(fields[field-first+1], 10, 64) // the kernel writes a number
 		return n
 	}
+	p.Parent = int(number(ppid))
 	p.CPU = time.Duration(number(utime)+number(stime)) * tick
 	p.Starts = time.Duration(number(starttime)) * tick
 	p.RSS = number(rss) * uint64(os.Getpagesize())

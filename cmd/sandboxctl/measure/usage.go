@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package measure reads from the kernel what the machine, cgroups and processes use. It asks nobody else, so that what
-// is measured does not pay for it. A [Group] keeps the files of its cgroup open; there are no goroutines and no locks.
+// is measured does not pay for it.
 package measure
 
 import "time"

@@ -22,7 +22,6 @@ import (
 	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
 	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
-	versionapi "github.com/containerd/containerd/api/services/version/v1"
 	"github.com/containerd/containerd/api/types"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -30,18 +29,15 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/emptypb"
 
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
 
 // Dial connects to containerd. An error says what a person can do.
 func Dial(ctx context.Context, c Config) (*grpc.ClientConn, error) {
-	if err := checkRoot(); err != nil {
-		return nil, err
+	if os.Geteuid() != 0 {
+		return nil, errors.New("sandboxctl must be run as root: it asks the shims, which answer nobody else")
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -54,18 +50,7 @@ func Dial(ctx context.Context, c Config) (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("containerd's socket %s: %w", c.Address, err)
 	}
 	_ = probe.Close() // nothing was said
-	return newClient(c)
-}
-
-func checkRoot() error {
-	if os.Geteuid() != 0 {
-		return errors.New("sandboxctl must be run as root: it asks the shims, which answer nobody else")
-	}
-	return nil
-}
-
-// newClient returns a client that connects on its first call, and again once a second while containerd is down.
-func newClient(c Config) (*grpc.ClientConn, error) {
+	// While containerd is down, the client connects again once a second.
 	again := backoff.Config{BaseDelay: time.Second, Multiplier: 1, MaxDelay: time.Second}
 	return grpc.NewClient("unix://"+c.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dialOwn(ctx, c.Address) }),
@@ -84,20 +69,6 @@ func dialOwn(ctx context.Context, path string) (net.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
-}
-
-// ping returns an error unless containerd answers: a stopped one reports no change.
-func (n *Node) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, n.config.Timeout)
-	defer cancel()
-	_, err := versionapi.NewVersionClient(n.conn).Version(ctx, &emptypb.Empty{})
-	if status.Code(err) == codes.Unimplemented {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("containerd: version: %w", errgrpc.ToNative(err))
-	}
-	return nil
 }
 
 // namespaces returns those of containerd that are asked for.
@@ -143,19 +114,6 @@ func (n *Node) eachContainer(ctx context.Context, namespace string, keep func(*c
 		return fmt.Errorf("containerd: list containers of %s: %w", namespace, errgrpc.ToNative(err))
 	}
 	return nil
-}
-
-// container returns nil for one that is gone.
-func (n *Node) container(ctx context.Context, k key) (*containersapi.Container, error) {
-	ctx, cancel := n.in(ctx, k.namespace)
-	defer cancel()
-	answer, err := containersapi.NewContainersClient(n.conn).Get(ctx, &containersapi.GetContainerRequest{ID: k.id})
-	if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
-		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("containerd: container %s of %s: %w", k.id, k.namespace, err)
-	}
-	return answer.Container, nil
 }
 
 // listSandboxes returns none if containerd has no Sandbox API.
@@ -226,14 +184,14 @@ func (n *Node) askTask(ctx context.Context, c *Container) {
 	answer, err := tasksapi.NewTasksClient(n.conn).Get(ctx, &tasksapi.GetRequest{ContainerID: c.ID})
 	switch err = errgrpc.ToNative(err); {
 	case errdefs.IsNotFound(err):
-		c.State, c.Pid, c.Error = NoTask, 0, ""
+		c.State = NoTask
 		return
 	case err != nil:
 		c.State, c.Error = Dead, err.Error()
 		return
 	}
 	p := answer.Process
-	c.Pid, c.ExitStatus, c.Error = int(p.Pid), p.ExitStatus, ""
+	c.Pid, c.ExitStatus = int(p.Pid), p.ExitStatus
 	c.State = states[p.Status]
 	if c.State == "" {
 		c.State, c.Error = Dead, "its shim does not answer containerd"

@@ -6,28 +6,21 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	eventtypes "github.com/containerd/containerd/api/events"
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
-	versionapi "github.com/containerd/containerd/api/services/version/v1"
-	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/ttrpc"
-	"github.com/containerd/typeurl/v2"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"sandbox.internal/shim/cmd/sandboxctl/measure"
@@ -38,39 +31,14 @@ import (
 // fakeContainerd has containers, and no Sandbox API.
 type fakeContainerd struct {
 	containersapi.UnimplementedContainersServer
-	versionapi.UnimplementedVersionServer
-	hangs atomic.Bool
-	mu    sync.Mutex
-	// +checklocks:mu
 	ids []string
-}
-
-func (f *fakeContainerd) Version(ctx context.Context, _ *emptypb.Empty) (*versionapi.VersionResponse, error) {
-	if f.hangs.Load() {
-		<-ctx.Done()
-	}
-	return &versionapi.VersionResponse{}, ctx.Err()
-}
-
-func (f *fakeContainerd) set(ids ...string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ids = ids
-}
-
-func (f *fakeContainerd) list() (all []*containersapi.Container) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, id := range f.ids {
-		all = append(all, &containersapi.Container{ID: id})
-	}
-	return all
 }
 
 func (f *fakeContainerd) ListStream(
 	_ *containersapi.ListContainersRequest, to containersapi.Containers_ListStreamServer,
 ) error {
-	for _, c := range f.list() {
+	for _, id := range f.ids {
+		c := &containersapi.Container{ID: id}
 		if err := to.Send(&containersapi.ListContainerMessage{Container: c}); err != nil {
 			return err
 		}
@@ -78,19 +46,11 @@ func (f *fakeContainerd) ListStream(
 	return nil
 }
 
-func (f *fakeContainerd) Get(
-	_ context.Context, r *containersapi.GetContainerRequest,
-) (*containersapi.GetContainerResponse, error) {
-	for _, c := range f.list() {
-		if c.ID == r.ID {
-			return &containersapi.GetContainerResponse{Container: c}, nil
-		}
-	}
-	return nil, status.Error(codes.NotFound, "no such container")
-}
-
 // fakeShim says that it runs c1, of which it counts execs.
-type fakeShim struct{ started, running uint64 }
+type fakeShim struct {
+	started uint64
+	known   int
+}
 
 func encoded(fields ...any) ttrpc.Method {
 	return func(context.Context, func(any) error) (any, error) {
@@ -105,15 +65,13 @@ func (f *fakeShim) serve(t *testing.T, socket string) {
 	t.Helper()
 	text, err := json.Marshal(inspect.Answer{
 		Shim:       inspect.Shim{Pid: os.Getpid(), Namespace: "ns"},
-		Containers: []inspect.Container{{ID: "c1", State: string(Running), Execs: inspect.Execs{Started: f.started}}},
+		Containers: []inspect.Container{{ID: "c1", State: string(Running), Execs: inspect.Execs{Started: f.started, Known: f.known}}},
 	})
-	must(t, err)
-	execs, err := protofield.Encode("c1", f.started, f.running)
 	must(t, err)
 	server, err := ttrpc.NewServer()
 	must(t, err)
 	server.RegisterService("io.containerd.sandbox.v1.Inspect", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
-		"Inspect": encoded(text), "Histograms": encoded([][]byte(nil), [][]byte{execs}),
+		"Inspect": encoded(text),
 	}})
 	l, err := net.Listen("unix", socket)
 	must(t, err)
@@ -122,7 +80,6 @@ func (f *fakeShim) serve(t *testing.T, socket string) {
 	t.Cleanup(func() { _ = server.Close(); <-done })
 }
 
-// newNode follows the events that a test adds.
 func newNode(t *testing.T) (*Node, *fakeContainerd) {
 	t.Helper()
 	state, err := os.MkdirTemp("", "s") // a socket's path is limited to 107 bytes
@@ -131,7 +88,6 @@ func newNode(t *testing.T) (*Node, *fakeContainerd) {
 	f := &fakeContainerd{}
 	server := grpc.NewServer()
 	containersapi.RegisterContainersServer(server, f)
-	versionapi.RegisterVersionServer(server, f)
 	socket := filepath.Join(state, "containerd")
 	l, err := net.Listen("unix", socket)
 	must(t, err)
@@ -140,12 +96,7 @@ func newNode(t *testing.T) (*Node, *fakeContainerd) {
 	t.Cleanup(func() { server.Stop(); <-done })
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
-	events := make(chan struct{})
-	n := &Node{
-		config: Config{Address: socket, State: state, Namespace: "ns", Timeout: 10 * time.Second}, conn: conn,
-		containers: map[key]*container{}, sandboxes: map[key]*sandbox{}, shims: map[string]*shimState{},
-		watch: &watch{cancel: sync.OnceFunc(func() { close(events) }), done: events, changed: noChanges()},
-	}
+	n := &Node{config: Config{Address: socket, State: state, Namespace: "ns", Timeout: 10 * time.Second}, conn: conn}
 	t.Cleanup(func() { must(t, n.Close()) })
 	return n, f
 }
@@ -159,13 +110,6 @@ func bundle(t *testing.T, n *Node, shim *fakeShim) {
 	shim.serve(t, socket)
 }
 
-func (n *Node) told(t *testing.T, event any) {
-	t.Helper()
-	packed, err := typeurl.MarshalAnyToProto(event)
-	must(t, err)
-	n.watch.add(&types.Envelope{Namespace: "ns", Event: packed})
-}
-
 func snapshot(t *testing.T, n *Node) *Snapshot {
 	t.Helper()
 	s, err := n.Snapshot(t.Context())
@@ -173,61 +117,21 @@ func snapshot(t *testing.T, n *Node) *Snapshot {
 	return s
 }
 
-func ids(s *Snapshot) string {
-	var all []string
-	for _, p := range s.Pods {
-		all = append(all, p.ID)
-	}
-	return strings.Join(all, " ")
-}
-
-// What events told is not lost with a snapshot that is cut off.
-func TestSnapshot_ThatIsCutOffLosesNothing(t *testing.T) {
+func TestSnapshot_HasWhatTheShimKnows(t *testing.T) {
 	n, containerd := newNode(t)
-	containerd.set("a", "b")
-	snapshot(t, n)
-	if got := ids(snapshot(t, n)); got != "a b" {
-		t.Fatalf("containers = %q, want a and b", got)
+	bundle(t, n, &fakeShim{started: 2000, known: 1500})
+	containerd.ids = []string{"c1", "other"}
+	s := snapshot(t, n)
+	if c := s.Container("ns", "c1"); c.State != Running || !c.ExecsKnown || c.ExecsStarted != 2000 || c.Execs != 1500 {
+		t.Errorf("container %+v, want 1500 execs of 2000", c)
+	}
+	if c := s.Container("ns", "other"); c.State != NoTask {
+		t.Errorf("container without a bundle: %+v, want no task", c)
 	}
 	cut, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, tc := range []struct {
-		events []any
-		now    string
-	}{
-		{[]any{&eventtypes.ContainerDelete{ID: "a"}, &eventtypes.ContainerCreate{ID: "c"}}, "b c"},
-		{nil, "b"}, // found by a refresh
-	} {
-		containerd.set(strings.Fields(tc.now)...)
-		for _, e := range tc.events {
-			n.told(t, e)
-		}
-		if tc.events == nil {
-			n.refreshed = time.Time{}
-		}
-		if _, err := n.Snapshot(cut); err == nil {
-			t.Error("a snapshot that is cut off succeeded")
-		}
-		if got := ids(snapshot(t, n)); got != tc.now {
-			t.Errorf("containers after a snapshot that was cut off = %q, want %q", got, tc.now)
-		}
-	}
-}
-
-// An exec is counted once, also if its event comes after the shim has counted it.
-func TestSnapshot_CountsAnExecOnce(t *testing.T) {
-	n, containerd := newNode(t)
-	bundle(t, n, &fakeShim{started: 2000, running: 1500})
-	containerd.set("c1")
-	for i := range 4 {
-		c := snapshot(t, n).Container("ns", "c1")
-		if c.State != Running || !c.ExecsKnown || c.ExecsStarted != 2000 || c.Execs != 1500 {
-			t.Errorf("snapshot %d: %+v, want 1500 execs of 2000", i, c)
-		}
-		n.told(t, &eventtypes.TaskExecStarted{ContainerID: "c1", ExecID: "e1"})
-		if i == 2 {
-			n.told(t, &eventtypes.TaskPaused{ContainerID: "c1"})
-		}
+	if _, err := n.Snapshot(cut); err == nil {
+		t.Error("a snapshot that is cut off succeeded")
 	}
 }
 
@@ -246,7 +150,7 @@ func TestSnapshot_ShimsThatHangDelayNoOther(t *testing.T) {
 		t.Cleanup(func() { must(t, l.Close()) })
 		write(t, filepath.Join(n.config.State, "io.containerd.runtime.v2.task/ns", id), map[string]string{"address": "unix://" + socket})
 	}
-	containerd.set(all...)
+	containerd.ids = all
 	n.config.Timeout = time.Second
 	s := snapshot(t, n)
 	if c := s.Container("ns", "c1"); c.State != Running {
@@ -294,31 +198,20 @@ func TestDial_RefusesASocketOfAnotherUser(t *testing.T) {
 	}
 }
 
-// A bundle may go after containerd was asked, and before the shim is. Others that the shim has are asked for by theirs.
+// A bundle may go after containerd was asked, and before the shim is.
 func TestSnapshot_ContainerWhoseBundleHasGoneHasNoTask(t *testing.T) {
 	n, _ := newNode(t)
-	bundle(t, n, &fakeShim{})
-	all := func(*container) bool { return true }
-	counted := func(string) bool { return true }
-	for range 8 { // the order of maps is not the same each time
-		clear(n.shims)
-		for id, socket := range map[string]string{"c1": "shim", "c2": "shim", "c3": "other"} {
-			c := &container{address: filepath.Join(n.config.State, socket), pod: "p", sandboxID: socket}
-			c.Namespace, c.ID, c.State, c.Pid = "ns", id, Running, 1
-			n.containers[c.key()] = c
-		}
-		n.sandboxes[key{"ns", "other"}] = &sandbox{address: filepath.Join(n.config.State, "other")}
-		n.askAll(t.Context(), all, counted)
-		for id, want := range map[string]State{"c1": Running, "c2": NoTask, "c3": NoTask} {
-			if c := n.containers[key{"ns", id}]; c.State != want || c.Error != "" || c.Pid != 0 {
-				t.Errorf("container %s: %+v, want %s", id, c.Container, want)
-			}
-		}
-		for _, p := range n.pods() {
-			if alive := p.ID == "shim"; p.Shim.Error != "" || (p.Shim.Pid != 0) != alive {
-				t.Errorf("shim of %s: %+v, want one that lives: %t", p.ID, p.Shim, alive)
-			}
-		}
+	n.shims = map[string]*shimState{}
+	dir := filepath.Join(n.config.State, "io.containerd.runtime.v2.task/ns/c1")
+	socket := filepath.Join(n.config.State, "shim")
+	l, err := net.Listen("unix", socket)
+	must(t, err)
+	write(t, dir, map[string]string{"address": "unix://" + socket})
+	n.add("ns", &containersapi.Container{ID: "c1"})
+	must(t, errors.Join(l.Close(), os.RemoveAll(dir)))
+	n.askShims(t.Context())
+	if c := n.containers[0]; c.State != NoTask || c.Error != "" || c.shim.Error != "" {
+		t.Errorf("container %+v of shim %+v, want no task and no error", c.Container, c.shim.Shim)
 	}
 }
 
@@ -332,7 +225,6 @@ func TestSnapshot_AsksNoPidOfATaskThatHasEnded(t *testing.T) {
 	} {
 		c := &container{Container: Container{State: state, Pid: os.Getpid()}}
 		n.readUsage(c)
-		c.group.Close()
 		if got := c.Usage.Cgroup; (got != "") != want {
 			t.Errorf("cgroup of a container in state %s = %q, want one: %t", state, got, want)
 		}

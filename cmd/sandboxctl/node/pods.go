@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,35 +13,28 @@ import (
 // pods groups the containers.
 func (n *Node) pods() []Pod {
 	byKey := map[key]*Pod{}
-	for k, s := range n.sandboxes {
-		byKey[k] = &Pod{
-			Namespace: k.namespace, ID: k.id, Name: s.pod, Sandbox: true, Shim: n.shimOf(s.address, s.runtime),
+	for _, s := range n.sandboxes {
+		byKey[s.key] = &Pod{
+			Namespace: s.namespace, ID: s.id, Name: s.pod, Sandbox: true, Shim: s.shim.of(s.runtime),
 			Containers: []Container{}, // in JSON a list, too, and not null
 		}
 	}
 	for _, c := range n.containers {
-		k := key{c.Namespace, c.ID}
-		if c.sandboxID != "" {
-			k.id = c.sandboxID
-		}
+		k := key{c.Namespace, cmp.Or(c.sandboxID, c.ID)}
 		p := byKey[k]
 		if p == nil {
-			p = &Pod{Namespace: k.namespace, ID: k.id, Sandbox: c.sandboxID != "", Shim: n.shimOf(c.address, c.Runtime)}
+			p = &Pod{Namespace: k.namespace, ID: k.id, Sandbox: c.sandboxID != "", Shim: c.shim.of(c.Runtime)}
 			byKey[k] = p
 		}
-		if p.Name == "" {
-			p.Name = c.pod
-		}
-		if p.Shim.Pid == 0 && c.address != "" {
-			p.Shim = n.shimOf(c.address, c.Runtime)
+		p.Name = cmp.Or(p.Name, c.pod)
+		if p.Shim.Pid == 0 && c.shim != nil {
+			p.Shim = c.shim.Shim
 		}
 		p.Containers = append(p.Containers, c.Container)
 	}
 	pods := make([]Pod, 0, len(byKey))
 	for _, p := range byKey {
-		if p.Name == "" {
-			p.Name = p.ID
-		}
+		p.Name = cmp.Or(p.Name, p.ID)
 		slices.SortFunc(p.Containers, func(a, b Container) int { return strings.Compare(a.ID, b.ID) })
 		pods = append(pods, *p)
 	}
@@ -50,11 +44,12 @@ func (n *Node) pods() []Pod {
 	return pods
 }
 
-func (n *Node) shimOf(address, runtime string) Shim {
-	if known := n.shims[address]; known != nil {
-		return known.Shim
+// of may be called for nil.
+func (s *shimState) of(runtime string) Shim {
+	if s == nil {
+		return Shim{Runtime: runtime}
 	}
-	return Shim{Runtime: runtime, Address: address}
+	return s.Shim
 }
 
 // runtimeName returns the name by which people know a runtime: the path of a binary ends in it.

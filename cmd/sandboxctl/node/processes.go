@@ -6,10 +6,7 @@ package node
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
@@ -38,13 +35,12 @@ func (n *Node) Processes(ctx context.Context, namespace, id string) ([]Process, 
 		return nil, err
 	}
 	for _, p := range answer.Processes {
-		stat, err := measure.ReadProcess(int(p.Pid))
+		stat, err := measure.ReadProcess("/", int(p.Pid))
 		if err != nil {
 			continue // it has ended
 		}
 		list = append(list, Process{
-			Pid: int(p.Pid), First: insidePid(int(p.Pid)) == 1, Name: stat.Name, Started: host.BootTime.Add(stat.Starts),
-			CPU: stat.CPU, RSS: stat.RSS,
+			Pid: int(p.Pid), Name: stat.Name, Started: host.BootTime.Add(stat.Starts), CPU: stat.CPU, RSS: stat.RSS,
 		})
 	}
 	slices.SortFunc(list, func(a, b Process) int { return a.Pid - b.Pid })
@@ -72,23 +68,8 @@ func (n *Node) shimProcesses(ctx context.Context, k key) ([]Process, error) {
 			started = p.Started.AsTime()
 		}
 		list = append(list, Process{
-			Pid: p.Pid, Exec: p.Exec, First: p.First, Name: p.Name, Started: started, CPU: p.CPU, RSS: p.RSS,
+			Pid: p.Pid, Exec: p.Exec, Name: p.Name, Started: started, CPU: p.CPU, RSS: p.RSS,
 		})
 	}
 	return list, nil
-}
-
-// insidePid returns the pid of a process in its own namespace; 0 if it is not known.
-func insidePid(pid int) int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "NSpid:" {
-			inside, _ := strconv.Atoi(fields[len(fields)-1]) // the kernel writes a number
-			return inside
-		}
-	}
-	return 0
 }

@@ -160,7 +160,6 @@ func (s *Snapshot) Container(namespace, id string) *Container {
 type Process struct {
 	Pid     int           `json:"pid"`
 	Exec    string        `json:"exec,omitempty"` // to which it belongs; empty: the container's own, or not known
-	First   bool          `json:"first"`          // of the container or of the exec
 	Name    string        `json:"name"`
 	Started time.Time     `json:"started"`
 	CPU     time.Duration `json:"cpu_ns"`

@@ -87,7 +87,7 @@ func TestFind_NamesOne(t *testing.T) {
 
 // jq ends with an error at the null of `.pods[].containers[]`.
 func TestPods_WithoutContainersHaveAnEmptyList(t *testing.T) {
-	n := &Node{sandboxes: map[key]*sandbox{{"ns", "empty"}: {pod: "default/web"}}}
+	n := &Node{sandboxes: []*sandbox{{key: key{"ns", "empty"}, pod: "default/web"}}}
 	text, err := json.Marshal(n.pods())
 	must(t, err)
 	if !strings.Contains(string(text), `"containers":[]`) {

@@ -129,18 +129,6 @@ func (c *Client) Stacks(ctx context.Context) (text string, truncated bool, err e
 	return text, truncated, err
 }
 
-// Execs of a container.
-type Execs struct {
-	ContainerID      string
-	Started, Running uint64
-}
-
-// Execs returns the execs of the shim's containers.
-func (c *Client) Execs(ctx context.Context) (execs []Execs, err error) {
-	err = c.own(ctx, "Inspect", "Histograms", nil, nil, &execs)
-	return execs, err
-}
-
 // Process is one of a container. Its fields are in the order of runs.proto.
 type Process struct {
 	Pid     int

@@ -208,8 +208,8 @@ func many(n, seconds int) *node.Snapshot {
 func processes(seconds int) []node.Process {
 	passed := time.Duration(seconds) * time.Second
 	return []node.Process{
-		{Pid: 11, First: true, Name: "nginx: master", Started: start, CPU: time.Minute, RSS: 5 << 20},
+		{Pid: 11, Name: "nginx: master", Started: start, CPU: time.Minute, RSS: 5 << 20},
 		{Pid: 12, Name: "nginx: worker", Started: start.Add(passed / 1000), CPU: passed / 2, RSS: 90 << 20},
-		{Pid: 13, Exec: "e1", First: true, Name: "sh", Started: start.Add(2 * passed), CPU: passed / 10, RSS: 1 << 20},
+		{Pid: 13, Exec: "e1", Name: "sh", Started: start.Add(2 * passed), CPU: passed / 10, RSS: 1 << 20},
 	}
 }
