@@ -123,8 +123,8 @@ func (x *terminal) names() string {
 	var names []string
 	for _, l := range lines[3 : len(lines)-2] {
 		if l != "" {
-			name, _, _ := strings.Cut(l[min(len(l), 5):], " ")
-			names = append(names, l[:min(len(l), 5)]+name)
+			name, _, _ := strings.Cut(l[min(len(l), 4):], " ")
+			names = append(names, l[:min(len(l), 4)]+name)
 		}
 	}
 	return strings.Join(names, "\n")

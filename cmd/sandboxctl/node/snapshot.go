@@ -57,6 +57,7 @@ type Container struct {
 	ExecsKnown   bool   `json:"execs_known"`   // false: of runc's shims, which do not count
 
 	Usage  measure.Usage `json:"usage"`
+	Rates  *Rates        `json:"rates,omitempty"`  // nil: there is no earlier snapshot
 	CPUSet *CPUSet       `json:"cpuset,omitempty"` // nil: it follows no source
 	Error  string        `json:"error,omitempty"`  // why something is not known
 }
@@ -142,6 +143,29 @@ func (c *Container) RatesSince(earlier *Container) Rates {
 		r.OOMKills = u.OOMKills - e.OOMKills
 	}
 	return r
+}
+
+// SetRates computes what the containers did since an earlier snapshot, which may be nil.
+func (s *Snapshot) SetRates(earlier *Snapshot) {
+	if earlier == nil {
+		return
+	}
+	before := map[key]*Container{}
+	for _, p := range earlier.Pods {
+		for i := range p.Containers {
+			c := &p.Containers[i]
+			before[key{c.Namespace, c.ID}] = c
+		}
+	}
+	for _, p := range s.Pods {
+		for i := range p.Containers {
+			c := &p.Containers[i]
+			c.Rates = &Rates{}
+			if e := before[key{c.Namespace, c.ID}]; e != nil {
+				*c.Rates = c.RatesSince(e)
+			}
+		}
+	}
 }
 
 // Container finds a container by namespace and id.

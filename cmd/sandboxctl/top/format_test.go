@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,11 +18,11 @@ import (
 )
 
 func TestSize(t *testing.T) {
-	for n, want := range map[uint64]string{
+	for n, want := range map[float64]string{
 		0: "0", 1023: "1023", 1024: "1.0K", 10 << 10: "10K", 1023 << 10: "1023K", 1<<20 - 1: "1.0M", 1536 << 20: "1.5G", 1 << 63: "8192P",
 	} {
 		if got := size(n); got != want || len(got) > 5 {
-			t.Errorf("size(%d) = %q, want %q", n, got, want)
+			t.Errorf("size(%v) = %q, want %q", n, got, want)
 		}
 	}
 }
@@ -65,16 +66,17 @@ func TestRows_WhatIsUnknownIsADash(t *testing.T) {
 	s := &node.Snapshot{Pods: []node.Pod{{ID: "p", Sandbox: true, Containers: []node.Container{
 		{ID: "a", Usage: measure.Usage{Unknown: unknown}}, {ID: "b"},
 	}}}}
-	g := groups(s, nil)[0]
-	for name, r := range map[string]*row{"pod": &g.row, "container": &g.containers[0]} {
-		for _, text := range []string{r.cpuText(), r.memoryText(), r.pidsText(), r.oomText(), r.throttleText()} {
-			if text != "-" {
-				t.Errorf("%s: %q, want a dash", name, text)
+	g := groups(s)[0]
+	for i, want := range []string{"- - - - -", "- - - - -", "0.0 0 0 0 0.0"} { // the pod, and its containers
+		var texts []string
+		for _, c := range columns {
+			if slices.Contains([]string{"CPU%", "MEM", "PIDS", "OOM", "THR%"}, c.title) {
+				texts = append(texts, c.of(&g[i]))
 			}
 		}
-	}
-	if got := g.containers[1].cpuText(); got != "0.0" {
-		t.Errorf("the other container: %q, want its CPU time", got)
+		if got := strings.Join(texts, " "); got != want {
+			t.Errorf("row %d = %q, want %q", i, got, want)
+		}
 	}
 }
 
@@ -98,9 +100,8 @@ func TestOnce_HasRatesOfTheInterval(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got struct {
-			Interval time.Duration `json:"interval_ns"`
-			Node     struct{ CPUs int }
-			Pods     []struct {
+			Node struct{ CPUs int }
+			Pods []struct {
 				Name       string
 				Shim       struct{ Pid int }
 				Containers []struct {
@@ -114,7 +115,7 @@ func TestOnce_HasRatesOfTheInterval(t *testing.T) {
 			t.Fatal(err)
 		}
 		web := got.Pods[1]
-		if got.Interval != time.Second || got.Node.CPUs != 4 || web.Name != "shop/web-0" || web.Shim.Pid != 1001 || len(web.Containers) != 2 {
+		if got.Node.CPUs != 4 || web.Name != "shop/web-0" || web.Shim.Pid != 1001 || len(web.Containers) != 2 {
 			t.Fatalf("got %+v", got)
 		}
 		if c := web.Containers[0]; c.Name != "nginx" || c.Usage.Memory != 200<<20 || c.Rates.CPU != 0.8 || c.Rates.Throttled != 0.4 || c.Rates.Execs != 3 {

@@ -4,6 +4,7 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -18,68 +19,91 @@ import (
 // model is all that the screen shows. Only Update changes it.
 type model struct {
 	ctx      context.Context //nolint:containedctx // of the program, for what it asks the source
-	clock    func() time.Time
 	source   Source
+	clock    func() time.Time
 	interval time.Duration
 
 	width, height int
 
 	now, before *node.Snapshot // the last two
-	groups      []group        // what they say
-	rows        []row          // those that the filter and the folds leave, in their order
+	groups      [][]row        // what they say
+	rows        []row          // those that the filter leaves, in their order
 	err         error          // why there is no newer one
 
 	order   order
 	filter  string
-	typing  bool // keys are text of the filter
-	folded  map[string]bool
-	chosen  string // key of the row with the cursor
-	scroll  int    // rows above the screen
-	help    bool
-	process processView
-
-	asking bool // the source is being asked
-	again  bool // ask again immediately: what is wanted has changed meanwhile
-	ticks  int  // of timers: those of an earlier number are late
+	typing  bool       // keys are text of the filter
+	chosen  string     // key of the row with the cursor
+	scroll  int        // rows above the screen
+	process *processes // of the chosen container; nil: they are not shown
 }
 
 func newModel(ctx context.Context, s Source, interval time.Duration) *model {
-	return &model{
-		ctx: ctx, source: s, interval: interval, width: 80, height: 24, order: order{column: byCPU},
-		folded: map[string]bool{}, process: newProcessView(), clock: time.Now,
+	return &model{ctx: ctx, source: s, clock: time.Now, interval: interval, width: 80, height: 24, order: order{column: byCPU}}
+}
+
+// processes is the list of the processes of one container, those that use most first.
+type processes struct {
+	of     row
+	now    []node.Process
+	before map[int]node.Process // by pid
+	taken  time.Time
+	passed time.Duration // between the last two
+	known  bool          // there was an answer
+	err    error
+	scroll int
+}
+
+// sameStart is how far the start times of one process may differ between two readings. They are computed from the clock
+// and the time since boot, which are not read at the same moment, and the clock is adjusted.
+const sameStart = time.Second
+
+// cpu returns the share of one CPU that a process has used since it was last seen.
+func (v *processes) cpu(p node.Process) float64 {
+	before, seen := v.before[p.Pid]
+	if !seen || v.passed <= 0 || p.CPU < before.CPU || p.Started.Sub(before.Started).Abs() > sameStart {
+		return 0
 	}
+	return float64(p.CPU-before.CPU) / float64(v.passed)
+}
+
+func (v *processes) take(a answer) {
+	v.err, v.known = a.procErr, true
+	if a.procErr != nil {
+		return
+	}
+	v.before = map[int]node.Process{}
+	for _, p := range v.now {
+		v.before[p.Pid] = p
+	}
+	v.passed, v.taken, v.now = a.procAt.Sub(v.taken), a.procAt, a.processes
+	slices.SortFunc(v.now, func(a, b node.Process) int { return cmp.Or(cmp.Compare(v.cpu(b), v.cpu(a)), a.Pid-b.Pid) })
 }
 
 // answer is what the source returned.
 type answer struct {
 	snapshot  *node.Snapshot
 	err       error
-	of        *target // whose processes
+	of        *processes // whose processes; nil: nobody's
 	processes []node.Process
 	procAt    time.Time // when their shim had answered
 	procErr   error
 }
 
 // tick is the end of an interval.
-type tick struct{ number int }
+type tick struct{}
 
 // Init implements tea.Model.
-func (m *model) Init() tea.Cmd { return m.ask() }
+func (m *model) Init() tea.Cmd { return m.ask(nil) }
 
-// ask asks the source, unless it is being asked already.
-func (m *model) ask() tea.Cmd {
-	if m.asking {
-		m.again = true
-		return nil
-	}
-	m.asking, m.again = true, false
-	ctx, source, of, clock := m.ctx, m.source, m.process.of, m.clock
+// ask asks the source, with the processes of a container.
+func (m *model) ask(of *processes) tea.Cmd {
 	return func() tea.Msg {
 		a := answer{of: of}
-		a.snapshot, a.err = source.Snapshot(ctx)
+		a.snapshot, a.err = m.source.Snapshot(m.ctx)
 		if of != nil {
-			a.processes, a.procErr = source.Processes(ctx, of.namespace, of.id)
-			a.procAt = clock()
+			a.processes, a.procErr = m.source.Processes(m.ctx, of.of.Namespace, of.of.ID)
+			a.procAt = m.clock()
 		}
 		return a
 	}
@@ -87,39 +111,27 @@ func (m *model) ask() tea.Cmd {
 
 // Update implements tea.Model.
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	var next tea.Cmd
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
-		m.place()
 	case answer:
-		return m, m.take(msg)
-	case tick:
-		if msg.number == m.ticks {
-			return m, m.ask()
+		if m.err = msg.err; msg.err == nil {
+			m.before, m.now = m.now, msg.snapshot
+			m.now.SetRates(m.before)
+			m.groups = groups(m.now)
 		}
+		if msg.of != nil && msg.of == m.process {
+			m.process.take(msg)
+		}
+		next = tea.Tick(m.interval, func(time.Time) tea.Msg { return tick{} })
+	case tick:
+		next = m.ask(m.process)
 	case tea.KeyPressMsg:
-		return m, m.key(msg)
-	}
-	return m, nil
-}
-
-// take applies an answer, and waits for the next.
-func (m *model) take(a answer) tea.Cmd {
-	m.asking = false
-	if m.err = a.err; a.err == nil {
-		m.before, m.now = m.now, a.snapshot
-		m.groups = groups(m.now, m.before)
-	}
-	if a.of != nil && m.process.of != nil && *a.of == *m.process.of {
-		m.process.take(a)
+		next = m.key(msg)
 	}
 	m.place()
-	if m.again {
-		return m.ask()
-	}
-	m.ticks++
-	number := m.ticks
-	return tea.Tick(m.interval, func(time.Time) tea.Msg { return tick{number} })
+	return m, next
 }
 
 // cursor returns the index of the chosen row, or -1 if there is none.
@@ -129,74 +141,43 @@ func (m *model) cursor() int {
 
 // place arranges the rows again, chooses one if the chosen one is gone, and scrolls so that it is visible.
 func (m *model) place() {
-	m.rows = arrange(m.groups, m.order, m.filter, m.folded)
+	m.rows = arrange(m.groups, m.order, m.filter)
 	at := m.cursor()
 	if at < 0 && len(m.rows) > 0 {
 		at = min(m.scroll, len(m.rows)-1)
 		m.chosen = m.rows[at].key
 	}
-	m.scroll = scrolled(m.scroll, at, len(m.rows), m.body())
-}
-
-// scrolled returns how far a list is scrolled so that the row at an index is visible, in a window of so many rows.
-func scrolled(scroll, at, rows, window int) int {
-	if at < scroll {
-		scroll = at
-	}
-	if at >= scroll+window {
-		scroll = at - window + 1
-	}
-	return max(0, min(scroll, rows-window))
-}
-
-// move moves the cursor by rows.
-func (m *model) move(by int) {
-	if len(m.rows) > 0 {
-		m.chosen = m.rows[max(0, min(m.cursor()+by, len(m.rows)-1))].key
+	m.scroll = max(0, min(max(m.scroll, at-m.body()+1), at, len(m.rows)-m.body()))
+	if v := m.process; v != nil {
+		v.scroll = max(0, min(v.scroll, len(v.now)-m.body()))
 	}
 }
 
 // key handles a key.
 func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
-	defer m.place()
+	name := k.String()
 	switch {
-	case k.String() == "ctrl+c":
+	case name == "ctrl+c", name == "q" && !m.typing:
 		return tea.Quit
 	case m.typing:
 		m.typed(k)
 		return nil
-	case m.help:
-		m.help = false
+	}
+	move := map[string]int{
+		"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -m.body(), "pgdown": m.body(),
+		"home": -len(m.rows), "g": -len(m.rows), "end": len(m.rows), "G": len(m.rows),
+	}[name]
+	if v := m.process; v != nil {
+		v.scroll += move
+		if name == "esc" || name == "enter" {
+			m.process = nil
+		}
 		return nil
 	}
-	switch k.String() {
-	case "q":
-		return tea.Quit
-	case "?", "h", "f1":
-		m.help = true
-		return nil
+	if move != 0 && len(m.rows) > 0 {
+		m.chosen = m.rows[max(0, min(m.cursor()+move, len(m.rows)-1))].key
 	}
-	if m.process.of != nil {
-		return m.process.key(k.String(), m.processBody())
-	}
-	return m.tableKey(k.String())
-}
-
-// tableKey handles a key in the table of pods.
-func (m *model) tableKey(name string) tea.Cmd {
 	switch name {
-	case "up", "k":
-		m.move(-1)
-	case "down", "j":
-		m.move(1)
-	case "pgup":
-		m.move(-m.body())
-	case "pgdown":
-		m.move(m.body())
-	case "home", "g":
-		m.move(-len(m.rows))
-	case "end", "G":
-		m.move(len(m.rows))
 	case "<", "left", ",":
 		m.sortBy(-1)
 	case ">", "right", ".":
@@ -207,12 +188,10 @@ func (m *model) tableKey(name string) tea.Cmd {
 		m.typing = true
 	case "esc":
 		m.filter = ""
-	case "space", "tab":
-		m.fold()
-	case "+", "-":
-		m.foldAll(name == "-")
 	case "enter":
-		return m.open()
+		if at := m.cursor(); at >= 0 && !m.rows[at].pod {
+			m.process = &processes{of: m.rows[at]}
+		}
 	}
 	return nil
 }
@@ -222,22 +201,6 @@ func (m *model) sortBy(step int) {
 	list := shown(m.width)
 	at := max(0, slices.Index(list, m.order.column))
 	m.order = order{column: list[(at+step+len(list))%len(list)]}
-}
-
-// fold folds or unfolds the pod of the chosen row. The cursor is then on the pod.
-func (m *model) fold() {
-	for _, g := range m.groups {
-		if g.pod && (g.key == m.chosen || slices.ContainsFunc(g.containers, func(r row) bool { return r.key == m.chosen })) {
-			m.folded[g.key] = !m.folded[g.key]
-			m.chosen = g.key
-		}
-	}
-}
-
-func (m *model) foldAll(on bool) {
-	for _, g := range m.groups {
-		m.folded[g.key] = on
-	}
 }
 
 // typed adds to the filter, or ends it.
@@ -253,19 +216,4 @@ func (m *model) typed(k tea.KeyPressMsg) {
 	default:
 		m.filter += cli.Printable(k.Text)
 	}
-}
-
-// open shows the processes of the chosen container. A pod is folded or unfolded.
-func (m *model) open() tea.Cmd {
-	at := m.cursor()
-	switch {
-	case at < 0:
-		return nil
-	case m.rows[at].pod:
-		m.fold()
-		return nil
-	}
-	m.process = newProcessView()
-	m.process.of = &target{m.rows[at].namespace, m.rows[at].id, m.rows[at].name}
-	return m.ask()
 }

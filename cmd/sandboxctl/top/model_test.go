@@ -25,16 +25,16 @@ func TestModel_ShowsPodsAndWhatTheyUse(t *testing.T) {
 	x.want("screen", strings.Join(got[:9], "\n")+"\n…\n"+strings.Join(got[22:], "\n"),
 		`12:00:11  CPUs: 4 30.0%  memory: 3.0G of 8.0G  v2  pods: 2  containers: 4
 pressure: cpu 1.5%  memory 0.0%  sorted by CPU%
-   NAME                CPU%    MEM  LIMIT    PSI  PIDS EXEC/S  OOM  THR% CPUS
- - shop/web-0          90.0   220M   576M  c12.3     7    3.0    2  40.0 *
-     nginx             80.0   200M   512M  c12.3     5    3.0    2  40.0 0-1
-     sidecar           10.0    20M    64M      -     2    0.0    0   0.0 0-3
- - shop/db-0           30.0   2.0G      -  i33.0    20    0.0    0   0.0 0-3
-     postgres          30.0   2.0G      -  i33.0    20    0.0    0   0.0 0-3
->  c1                   5.0   700K      -      -     1      -    0   0.0 0-3
+  NAME                 CPU%    MEM  LIMIT    PSI  PIDS EXEC/S  OOM  THR% CPUS
+  shop/web-0           90.0   220M   576M  c12.3     7    3.0    2  40.0 *
+    nginx              80.0   200M   512M  c12.3     5    3.0    2  40.0 0-1
+    sidecar            10.0    20M    64M      -     2    0.0    0   0.0 0-3
+  shop/db-0            30.0   2.0G      -  i33.0    20    0.0    0   0.0 0-3
+    postgres           30.0   2.0G      -  i33.0    20    0.0    0   0.0 0-3
+> c1                    5.0   700K      -      -     1      -    0   0.0 0-3
 …
 shim runc 1003  running  cpus 0-3  default/c1
-q quit  ? keys  / filter  < > sort  r reverse  space fold  enter processes`)
+q quit  / filter  < > sort  r reverse  enter processes`)
 }
 
 func TestModel_AWideScreenShowsMore(t *testing.T) {
@@ -65,53 +65,36 @@ func TestModel_Sorts(t *testing.T) {
 	x := newScreen(t, snapshot(10))
 	x.later(snapshot(11))
 	x.press("home", ">") // by memory
-	x.want("by memory", x.names(), " - shop/db-0\n     postgres\n>- shop/web-0\n     nginx\n     sidecar\n   c1")
+	x.want("by memory", x.names(), "  shop/db-0\n    postgres\n> shop/web-0\n    nginx\n    sidecar\n  c1")
 	x.press("r")
-	x.want("reversed", x.names(), "   c1\n>- shop/web-0\n     sidecar\n     nginx\n - shop/db-0\n     postgres")
+	x.want("reversed", x.names(), "  c1\n> shop/web-0\n    sidecar\n    nginx\n  shop/db-0\n    postgres")
 	if got := x.lines()[1]; !strings.Contains(got, "sorted by MEM, reversed") {
 		t.Errorf("status = %q, want the order", got)
 	}
 	x.press("<", "<") // by name
-	x.want("by name", x.names(), "   c1\n - shop/db-0\n     postgres\n>- shop/web-0\n     nginx\n     sidecar")
+	x.want("by name", x.names(), "  c1\n  shop/db-0\n    postgres\n> shop/web-0\n    nginx\n    sidecar")
 	x.press("<") // around, to the last that is shown
 	if got := x.lines()[1]; !strings.Contains(got, "sorted by CPUS") {
 		t.Errorf("status = %q, want the last column", got)
 	}
 }
 
-func TestModel_FoldsPods(t *testing.T) {
-	x := newScreen(t, snapshot(10))
-	x.press("<", "home", "down", "space")
-	const folded = "   c1\n>+ shop/db-0\n - shop/web-0\n     nginx\n     sidecar"
-	x.want("folded", x.names(), folded)
-	x.later(snapshot(11))
-	x.want("folded, later", x.names(), folded)
-	x.press("enter")
-	x.want("unfolded", x.names(), "   c1\n>- shop/db-0\n     postgres\n - shop/web-0\n     nginx\n     sidecar")
-	x.press("down", "space") // on a container
-	x.want("folded by a container", x.names(), folded)
-	x.press("-")
-	x.want("all folded", x.names(), "   c1\n>+ shop/db-0\n + shop/web-0")
-	x.press("+", "end")
-	x.want("all unfolded", x.names(), "   c1\n - shop/db-0\n     postgres\n - shop/web-0\n     nginx\n>    sidecar")
-}
-
 func TestModel_Filters(t *testing.T) {
 	x := newScreen(t, snapshot(10))
 	x.press("<", "/", "D", "b", "x", "backspace")
 	x.want("while typing", x.lines()[1], "filter: Db_")
-	x.want("by a pod", x.names(), ">- shop/db-0\n     postgres")
+	x.want("by a pod", x.names(), "> shop/db-0\n    postgres")
 	x.press("enter", "/", "q") // no key while it is typed
 	x.want("of nothing", x.names(), "")
 	x.press("esc", "/", "s", "i", "d", "e", "enter")
-	x.want("by a container", x.names(), ">- shop/web-0\n     sidecar")
+	x.want("by a container", x.names(), "> shop/web-0\n    sidecar")
 	if got := x.lines()[1]; !strings.HasPrefix(got, "filter: side (esc ends it)") {
 		t.Errorf("status = %q, want the filter", got)
 	}
 	x.press("esc", "/", "r", "u", "n", "c", "enter")
-	x.want("by a runtime", x.names(), ">  c1")
+	x.want("by a runtime", x.names(), "> c1")
 	x.press("esc")
-	x.want("ended", x.names(), ">  c1\n - shop/db-0\n     postgres\n - shop/web-0\n     nginx\n     sidecar")
+	x.want("ended", x.names(), "> c1\n  shop/db-0\n    postgres\n  shop/web-0\n    nginx\n    sidecar")
 }
 
 func TestModel_TheCursorStaysOnItsRow(t *testing.T) {
@@ -124,11 +107,11 @@ func TestModel_TheCursorStaysOnItsRow(t *testing.T) {
 		t.Errorf("chosen = %s after a snapshot, want %s", x.chosen, chosen)
 	}
 	x.press("end")
-	if got := x.names(); !strings.HasSuffix(got, ">  c000") || strings.Contains(got, "c049") || strings.Count(got, "\n") != 18 {
+	if got := x.names(); !strings.HasSuffix(got, "> c000") || strings.Contains(got, "c049") || strings.Count(got, "\n") != 18 {
 		t.Errorf("at the end: %s, want 19 rows, the last chosen", got)
 	}
 	x.press("pgup")
-	if got := x.names(); !strings.HasPrefix(got, ">  c019") {
+	if got := x.names(); !strings.HasPrefix(got, "> c019") {
 		t.Errorf("a page up: %s, want c019 on top", got)
 	}
 	gone := x.chosen
@@ -148,14 +131,13 @@ func TestModel_ShowsTheProcessesOfAContainer(t *testing.T) {
 	x := newScreen(t, snapshot(10))
 	x.later(snapshot(11))
 	x.press("home", "down")
-	x.source.processes, x.source.asked = processes(12), nil
+	x.source.processes, x.source.asked = processList(12), nil
 	x.press("enter")
 	if got := x.lines()[1]; got != "asking…" {
 		t.Errorf("before an answer: %q", got)
 	}
-	x.source.snapshot = snapshot(12)
-	x.answer()
-	x.source.processes = processes(13)
+	x.later(snapshot(12))
+	x.source.processes = processList(13)
 	x.later(snapshot(13))
 	if got := strings.Join(x.source.asked, ", "); got != "snapshot, processes of k8s.io/a1, snapshot, processes of k8s.io/a1" {
 		t.Errorf("asked: %s", got)
@@ -163,28 +145,23 @@ func TestModel_ShowsTheProcessesOfAContainer(t *testing.T) {
 	got := x.lines()
 	x.want("processes", strings.Join(got[:6], "\n")+"\n"+got[23], `processes of nginx, container a1 in namespace k8s.io
 3 processes, sorted by CPU%
-        PID EXEC             CPU%       TIME    MEM NAME
->        12 -                50.0    0:06.50    90M nginx: worker
-         11 -                 0.0    1:00.00   5.0M nginx: master
-         13 e1                0.0    0:01.30   1.0M sh
-q quit  ? keys  < > sort  esc back`)
+     PID EXEC             CPU%       TIME    MEM NAME
+      12 -                50.0    0:06.50    90M nginx: worker
+      11 -                 0.0    1:00.00   5.0M nginx: master
+      13 e1                0.0    0:01.30   1.0M sh
+q quit  esc back`)
 	x.source.hangs = errors.New("containerd hangs")
-	x.source.processes, x.source.at = processes(16), start.Add(16*time.Second)
+	x.source.processes, x.source.at = processList(16), start.Add(16*time.Second)
 	x.later(snapshot(13))
 	if got := x.lines()[3]; !strings.Contains(got, " 50.0 ") {
 		t.Errorf("while containerd hangs: %q, want the same share of a CPU", got)
 	}
 	x.source.hangs, x.source.at = nil, time.Time{}
-	x.press("<", "<", "down")
-	got = x.lines()
-	if !strings.HasPrefix(got[4], ">        12") || !strings.Contains(got[1], "sorted by PID") {
-		t.Errorf("by pid, one down: %q", got[1:5])
-	}
 	x.source.err = errors.New("no such container")
 	x.later(nil)
 	x.want("its error", x.lines()[1], "error: no such container")
 	x.press("esc")
-	if got := x.names(); !strings.Contains(got, ">    nginx") {
+	if got := x.names(); !strings.Contains(got, ">   nginx") {
 		t.Errorf("back: %s, want the table with the cursor where it was", got)
 	}
 }
@@ -210,29 +187,7 @@ func TestModel_AnErrorBeforeTheFirstAnswer(t *testing.T) {
 	x.want("before", x.lines()[1], "asking containerd…")
 	x.answer()
 	x.want("after", x.lines()[1], "error: no such file")
-	x.press("enter", "space", "up", "down", "end", "-", "/", "a", "enter", "?")
-}
-
-// A key while the source is asked must not ask it a second time at once: it answers one at a time.
-func TestModel_AsksOneAtATime(t *testing.T) {
-	x := newScreen(t, snapshot(10))
-	x.press("end")
-	x.send(tick{x.ticks})
-	first := x.next
-	x.press("enter")
-	if x.asking && x.next != nil && len(x.source.asked) != 1 {
-		t.Fatalf("asked: %v, want nothing so far", x.source.asked)
-	}
-	x.send(first())
-	x.answer()
-	if got := strings.Join(x.source.asked[1:], ", "); got != "snapshot, snapshot, processes of k8s.io/a2" {
-		t.Errorf("asked: %s, want a snapshot, then one with the processes", got)
-	}
-	number := x.ticks
-	x.send(tick{number - 1})
-	if x.asking {
-		t.Error("the end of an interval that was given up asks the source")
-	}
+	x.press("enter", "up", "down", "end", "/", "a", "enter")
 }
 
 func TestModel_QuitsByKey(t *testing.T) {
@@ -253,21 +208,6 @@ func TestModel_QuitsByKey(t *testing.T) {
 	}
 }
 
-func TestModel_HelpNamesTheKeys(t *testing.T) {
-	x := newScreen(t, snapshot(10))
-	x.press("?")
-	text := strings.Join(x.lines(), "\n")
-	for _, want := range []string{"enter", "space", "filter", "sort", "quit"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("help has no %q", want)
-		}
-	}
-	x.press("q") // goes back
-	if x.help {
-		t.Error("a key does not end the help")
-	}
-}
-
 // What containers name must not reach the terminal as a command of it.
 func TestModel_NamesAreText(t *testing.T) {
 	evil := "a\x1b]0;title\x07\x1b[2Jb\nc\u202ed"
@@ -277,7 +217,7 @@ func TestModel_NamesAreText(t *testing.T) {
 	}))
 	x.source.processes = []node.Process{{Pid: 1, Name: evil, Exec: evil}}
 	x.press("end", "enter")
-	x.answer()
+	x.later(x.source.snapshot)
 	for _, content := range []string{x.View().Content, func() string { x.press("esc"); return x.View().Content }()} {
 		for _, part := range []string{"\x1b]", "\x1b[2J", "\x07", "\u202e"} {
 			if strings.Contains(content, part) {
@@ -293,7 +233,7 @@ func TestModel_NamesAreText(t *testing.T) {
 // On each size of a terminal, the screen is as large as that, and no line is longer.
 func TestModel_FitsTheTerminal(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	keys := []string{"up", "down", "pgdown", "pgup", "home", "end", "<", ">", "r", "space", "enter", "esc", "?", "+", "-", "/", "a"}
+	keys := []string{"up", "down", "pgdown", "pgup", "home", "end", "<", ">", "r", "enter", "esc", "/", "a"}
 	x := newScreen(t, snapshot(10))
 	for range 2000 {
 		width, height := 20+random.IntN(200), 6+random.IntN(60)

@@ -4,7 +4,7 @@
 // Package top shows what the containers of a node use, again and again: a table of pods, and the processes of one
 // container.
 //
-// A [Source] reports what there is. What changes between two snapshots becomes rows (rows.go), filtered and sorted as
+// A [Source] reports what there is. What changes between two snapshots becomes rows (table.go), filtered and sorted as
 // was asked for. Only keys and snapshots change the model (model.go), from which the screen is drawn (view.go).
 //
 // The goroutines are bubbletea's. One at a time asks the source.
@@ -37,7 +37,12 @@ const (
 	minInterval     = 200 * time.Millisecond
 )
 
-const long = `Shows the pods and containers of this node and what they use, like htop. ? lists the keys.
+const long = `Shows the pods and containers of this node and what they use, like htop.
+
+  up down pgup pgdn home end   choose a row     enter  processes of a container
+  < > left right               sort by another column; r: the other way
+  /                            filter: a part of a name, id or namespace; a runtime; a state
+  esc                          end the filter, or go back     q  quit
 
   CPU%    of one CPU; of a pod: the sum
   MEM     memory in use, without files that can be dropped; LIMIT is that of memory

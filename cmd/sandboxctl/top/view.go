@@ -10,7 +10,9 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
 
+	"sandbox.internal/shim/cmd/sandboxctl/cli"
 	"sandbox.internal/shim/cmd/sandboxctl/measure"
 )
 
@@ -27,18 +29,10 @@ const (
 // body returns how many rows of the table are visible.
 func (m *model) body() int { return max(1, m.height-otherLines) }
 
-// processBody returns how many processes are visible.
-func (m *model) processBody() int { return m.body() }
-
 // View implements tea.Model.
 func (m *model) View() tea.View {
-	var lines []string
-	switch {
-	case m.help:
-		lines = m.helpLines()
-	case m.process.of != nil:
-		lines = m.processLines()
-	default:
+	lines := m.processLines()
+	if m.process == nil {
 		lines = m.tableLines()
 	}
 	v := tea.NewView(strings.Join(lines[:min(len(lines), m.height)], "\n"))
@@ -50,20 +44,18 @@ func (m *model) View() tea.View {
 func (m *model) line(text string) string { return cell(text, m.width, true) }
 
 func (m *model) tableLines() []string {
-	rows := m.rows
 	lines := append(m.summary(), bold+m.header()+normal)
 	for i := m.scroll; i < m.scroll+m.body(); i++ {
 		switch {
-		case i >= len(rows):
+		case i >= len(m.rows):
 			lines = append(lines, m.line(""))
-		case rows[i].key == m.chosen:
-			lines = append(lines, reverse+m.rowLine(&rows[i], true)+normal)
+		case m.rows[i].key == m.chosen:
+			lines = append(lines, reverse+m.rowLine(&m.rows[i])+normal)
 		default:
-			lines = append(lines, m.rowLine(&rows[i], false))
+			lines = append(lines, m.rowLine(&m.rows[i]))
 		}
 	}
-	const keys = "q quit  ? keys  / filter  < > sort  r reverse  space fold  enter processes"
-	return append(lines, m.line(m.detail()), m.line(keys))
+	return append(lines, m.line(m.detail()), m.line("q quit  / filter  < > sort  r reverse  enter processes"))
 }
 
 // summary returns the lines about the machine.
@@ -90,10 +82,12 @@ func (m *model) summary() []string {
 		}
 	}
 	first := fmt.Sprintf("%s  CPUs: %d%s  memory: %s of %s  %s  pods: %d  containers: %d",
-		m.now.Time.Format(time.TimeOnly), host.CPUs, used, size(host.Memory), size(host.Total), host.Cgroup,
+		m.now.Time.Format(time.TimeOnly), host.CPUs, used, size(float64(host.Memory)), size(float64(host.Total)), host.Cgroup,
 		pods, containers)
-	direction := map[bool]string{false: "", true: ", reversed"}[m.order.reverse]
-	sorted := "sorted by " + columns[m.order.column].title + direction
+	sorted := "sorted by " + columns[m.order.column].title
+	if m.order.reverse {
+		sorted += ", reversed"
+	}
 	second := fmt.Sprintf("pressure: %s  %s", pressureText(host.Pressure), sorted)
 	switch {
 	case m.typing:
@@ -119,54 +113,47 @@ func pressureText(p measure.Pressure) string {
 	return cmp.Or(strings.Join(parts, "  "), "-")
 }
 
-// marks are the cursor and the fold before a name.
-const marks = 3
-
-// nameWidth returns what other columns leave for the name.
-func nameWidth(width int) int {
-	for _, i := range shown(width) {
-		if c := columns[i]; c.width > 0 {
-			width -= c.width + 1
+// shown returns the columns that a terminal of a width has room for, as indexes of columns.
+func shown(width int) (list []int) {
+	for i, c := range columns {
+		if width >= c.from {
+			list = append(list, i)
 		}
 	}
-	return max(width, marks+8)
+	return list
 }
 
-func (m *model) header() string {
+// table returns a line of the table, with mark before the name.
+func (m *model) table(mark string, text func(c column) string) string {
+	left := m.width // for the name
+	for _, i := range shown(m.width) {
+		if c := columns[i]; c.width > 0 {
+			left -= c.width + 1
+		}
+	}
 	var cells []string
 	for _, i := range shown(m.width) {
 		c := columns[i]
-		title, width := c.title, c.width
-		if width == 0 {
-			title, width = strings.Repeat(" ", marks)+title, nameWidth(m.width)
+		if c.width == 0 {
+			cells = append(cells, cell(mark+text(c), max(left, 11), true))
+			continue
 		}
-		cells = append(cells, cell(title, width, c.left))
+		cells = append(cells, cell(text(c), c.width, c.number == nil))
 	}
 	return m.line(strings.Join(cells, " "))
 }
 
-func (m *model) rowLine(r *row, chosen bool) string {
-	mark := map[bool]string{false: " ", true: ">"}[chosen]
-	switch {
-	case r.pod && m.folded[r.key]:
-		mark += "+ "
-	case r.pod:
-		mark += "- "
-	case r.inPod:
-		mark += "    "
-	default:
+func (m *model) header() string { return m.table("  ", func(c column) string { return c.title }) }
+
+func (m *model) rowLine(r *row) string {
+	mark := "  "
+	if r.key == m.chosen {
+		mark = "> "
+	}
+	if r.inPod {
 		mark += "  "
 	}
-	var cells []string
-	for _, i := range shown(m.width) {
-		c := columns[i]
-		text, width := c.text(r), c.width
-		if width == 0 {
-			text, width = mark+text, nameWidth(m.width)
-		}
-		cells = append(cells, cell(text, width, c.left))
-	}
-	return m.line(strings.Join(cells, " "))
+	return m.table(mark, func(c column) string { return c.of(r) })
 }
 
 // detail returns what a narrow table does not show of the chosen row.
@@ -179,97 +166,101 @@ func (m *model) detail() string {
 		return "no containers"
 	}
 	r := &m.rows[at]
-	if r.err != "" {
-		return "error: " + r.err
+	if r.Error != "" {
+		return "error: " + r.Error
 	}
-	parts := []string{"shim " + r.shimText()}
+	text := "shim " + r.shimText()
 	if r.shim.Version != "" {
-		parts[0] += " " + r.shim.Version
+		text += " " + r.shim.Version
 	}
 	if r.shim.RSS > 0 {
-		parts[0] += " " + size(r.shim.RSS)
+		text += " " + size(float64(r.shim.RSS))
 	}
-	if r.state != "" {
-		parts = append(parts, r.state)
+	if r.State != "" {
+		text += "  " + string(r.State)
 	}
-	if r.cpus != "" {
-		cpus := "cpus " + r.cpus
-		if r.source != "" {
-			cpus += " of " + r.source
-		}
-		parts = append(parts, cpus)
+	if r.Usage.CPUs != "" {
+		text += "  cpus " + r.Usage.CPUs
 	}
-	return strings.Join(append(parts, r.namespace+"/"+r.id), "  ")
+	if r.source != "" {
+		text += " of " + r.source
+	}
+	return text + "  " + r.Namespace + "/" + r.ID
 }
 
 func (m *model) processLines() []string {
-	v := &m.process
-	var header []string
-	all := processColumns
-	left := m.width - marks
-	for _, c := range all {
-		if c.width > 0 {
-			left -= c.width + 1
-		}
+	v := m.process
+	if v == nil {
+		return nil
 	}
-	width := func(c processColumn) int { return map[bool]int{true: max(left, 8), false: c.width}[c.width == 0] }
-	for _, c := range all {
-		header = append(header, cell(c.title, width(c), c.left))
+	status := fmt.Sprintf("%d processes, sorted by CPU%%", len(v.now))
+	switch {
+	case v.err != nil:
+		status = "error: " + v.err.Error()
+	case !v.known:
+		status = "asking…"
+	}
+	list := func(pid, exec, cpu, used, memory, name string) string {
+		return m.line(strings.Join([]string{
+			cell(pid, 8, false), cell(exec, 14, true), cell(cpu, 6, false), cell(used, 10, false), cell(memory, 6, false), name,
+		}, " "))
 	}
 	lines := []string{
-		m.line(fmt.Sprintf("processes of %s, container %s in namespace %s", v.of.name, v.of.id, v.of.namespace)),
-		m.line(v.status()),
-		bold + m.line(strings.Repeat(" ", marks)+strings.Join(header, " ")) + normal,
+		m.line(fmt.Sprintf("processes of %s, container %s in namespace %s", v.of.Name, v.of.ID, v.of.Namespace)),
+		m.line(status), bold + list("PID", "EXEC", "CPU%", "TIME", "MEM", "NAME") + normal,
 	}
-	list := v.sorted()
-	at := max(0, min(v.at, len(list)-1))
-	top := scrolled(v.scroll, at, len(list), m.processBody())
-	for i := top; i < top+m.processBody(); i++ {
-		if i >= len(list) {
+	for i := v.scroll; i < v.scroll+m.body(); i++ {
+		if i >= len(v.now) {
 			lines = append(lines, m.line(""))
 			continue
 		}
-		mark := map[bool]string{true: ">  ", false: "   "}[i == at]
-		var cells []string
-		for _, c := range all {
-			cells = append(cells, cell(c.text(v, list[i]), width(c), c.left))
-		}
-		text := m.line(mark + strings.Join(cells, " "))
-		if i == at {
-			text = reverse + text + normal
-		}
-		lines = append(lines, text)
+		p := v.now[i]
+		lines = append(lines, list(fmt.Sprint(p.Pid), cmp.Or(p.Exec, "-"), percent(v.cpu(p)), clock(p.CPU), size(float64(p.RSS)), p.Name))
 	}
-	return append(lines, m.line(""), m.line("q quit  ? keys  < > sort  esc back"))
+	return append(lines, m.line(""), m.line("q quit  esc back"))
 }
 
-func (m *model) helpLines() []string {
-	text := `keys
+func count(n float64) string  { return fmt.Sprintf("%.0f", n) }
+func tenths(n float64) string { return fmt.Sprintf("%.1f", n) }
 
-  up down k j        choose a row            pgup pgdn home end   further
-  enter              processes of a container; on a pod: fold or unfold it
-  space              fold or unfold the pod of the row
-  + -                unfold, or fold, all pods
-  < >  left right    sort by another column  r                    the other way
-  /                  filter: a part of a name, id or namespace; a runtime, a state
-  esc                end the filter, or go back
-  q  ctrl+c          quit
-
-columns
-
-  CPU%     of one CPU                        MEM LIMIT  memory in use, and its limit
-  PSI      pressure of c(pu), m(emory) or i(o), the worst: % of the last 10 s
-  PIDS     processes and threads             EXEC/S     execs that were started
-  OOM      processes killed for memory       THR%       periods of the CPU limit spent waiting
-  CPUS     that it may use                   SOURCE     cgroup whose CPUs it follows
-
-any key goes back`
-	var lines []string
-	for l := range strings.SplitSeq(text, "\n") {
-		lines = append(lines, m.line(l))
+// percent returns a share of one as a percentage.
+func percent(share float64) string {
+	if share >= 9.995 {
+		return fmt.Sprintf("%.0f", 100*share)
 	}
-	for len(lines) < m.height {
-		lines = append(lines, m.line(""))
+	return fmt.Sprintf("%.1f", 100*share)
+}
+
+// size returns a number of bytes in at most five characters.
+func size(value float64) string {
+	unit := ""
+	for _, u := range []string{"K", "M", "G", "T", "P"} {
+		if value < 1023.5 {
+			break
+		}
+		value, unit = value/1024, u
 	}
-	return lines
+	if unit != "" && value < 9.95 {
+		return fmt.Sprintf("%.1f%s", value, unit)
+	}
+	return fmt.Sprintf("%.0f%s", value, unit)
+}
+
+// clock returns a time that a process used as text.
+func clock(d time.Duration) string {
+	if d >= time.Hour {
+		return fmt.Sprintf("%d:%02d:%02d", int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%d:%05.2f", int(d.Minutes()), (d % time.Minute).Seconds())
+}
+
+// cell returns text in a field of a width, with a mark if it is cut. Names come from containers: they must not affect
+// the terminal.
+func cell(text string, width int, left bool) string {
+	text = ansi.Truncate(cli.Printable(text), width, "~")
+	space := strings.Repeat(" ", max(0, width-ansi.StringWidth(text)))
+	if left {
+		return text + space
+	}
+	return space + text
 }
