@@ -4,13 +4,10 @@
 package sandboxctl
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
 )
@@ -137,31 +134,4 @@ func TestDoctor_TheKernelRefusesACall(t *testing.T) {
 	}
 	i := harness.Inject(t, harness.Fault{Call: "mount_setattr", Err: "ENOSYS"})
 	p.want(p.examineBy(i.Command(p.command("-o", "json")...), -1), "kernel-features", "warning", "recursive read-only")
-}
-
-func TestDoctor_ContainerdMayHaveFewFilesOpen(t *testing.T) {
-	p := newPatient(t, nil)
-	var before unix.Rlimit
-	p.must(unix.Prlimit(p.Pid(), unix.RLIMIT_NOFILE, nil, &before))
-	few := unix.Rlimit{Cur: 8, Max: before.Max}
-	p.must(unix.Prlimit(p.Pid(), unix.RLIMIT_NOFILE, &few, nil))
-	p.want(p.examine(2), "descriptors", "failure", "may have 8")
-	few = unix.Rlimit{Cur: 1024, Max: 1024}
-	p.must(unix.Prlimit(p.Pid(), unix.RLIMIT_NOFILE, &few, nil))
-	p.want(p.examine(-1), "descriptors", "warning", "1024")
-}
-
-func TestDoctor_ListsItsChecks(t *testing.T) {
-	p := newPatient(t, nil)
-	checks := map[string]bool{}
-	for _, c := range p.examine(-1).Checks {
-		checks[c.Check] = true
-	}
-	var out bytes.Buffer
-	runs(t, &out, p.command("--list")...)
-	for name := range checks {
-		if !bytes.Contains(out.Bytes(), []byte(name)) {
-			t.Errorf("--list does not have %s", name)
-		}
-	}
 }

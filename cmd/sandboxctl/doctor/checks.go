@@ -6,16 +6,15 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"sandbox.internal/shim/cmd/sandboxctl/leftover"
 )
 
 // Check is a row of the table of checks, which docs/sandboxctl-doctor.md has too.
 type Check struct {
-	Name string `json:"name"`
-	What string `json:"what"` // is looked at
-	Fix  string `json:"fix"`  // what to do if a finding says nothing else
+	Name string
+	What string // is looked at, for the documentation
+	Fix  string // what to do if a finding says nothing else
 	run  func(e *Examination, ctx context.Context) []Finding
 }
 
@@ -23,12 +22,11 @@ type Check struct {
 const installHandlers = "/usr/share/containerd-shim-sandbox-v1/install.sh install --config-only " +
 	"(from source: make install-node)"
 
-// dropIn returns the command that gives a unit of systemd a setting which set-property does not take.
-func dropIn(unit, setting string) string {
+// delegate returns the command that makes systemd leave the cgroups of a unit alone: set-property does not take it.
+func delegate(unit string) string {
 	dir := "/etc/systemd/system/" + unit + ".d"
-	name, _, _ := strings.Cut(strings.ToLower(setting), "=")
-	return fmt.Sprintf(`mkdir -p %s; printf '[Service]\n%s\n' >%s/%s.conf; systemctl daemon-reload; `+
-		`systemctl restart %s`, dir, setting, dir, name, unit)
+	return fmt.Sprintf(`mkdir -p %s; printf '[Service]\nDelegate=yes\n' >%s/delegate.conf; systemctl daemon-reload; `+
+		`systemctl restart %s`, dir, dir, unit)
 }
 
 // Checks returns all checks in the order in which they run.
@@ -61,7 +59,7 @@ func Checks() []Check {
 		},
 		{
 			"cgroup-delegation", "that systemd leaves the cgroups of containerd's unit alone",
-			dropIn("containerd.service", "Delegate=yes"), (*Examination).cgroupDelegation,
+			delegate("containerd.service"), (*Examination).cgroupDelegation,
 		},
 		{
 			"containerd", "that containerd answers on its socket",
@@ -99,10 +97,6 @@ func Checks() []Check {
 		{
 			"tasks-max", "pids.max of containerd's cgroup, in which shims run, and of those above",
 			"systemctl set-property containerd.service TasksMax=infinity", (*Examination).tasksMax,
-		},
-		{
-			"descriptors", "open files of containerd, against its limits",
-			dropIn("containerd.service", "LimitNOFILE=1048576"), (*Examination).descriptors,
 		},
 		{
 			"memory-overcommit", "vm.overcommit_memory, and how much is committed where it is 2",

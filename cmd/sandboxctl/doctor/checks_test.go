@@ -101,13 +101,6 @@ func breakages() []breakage {
 			x.write(containerdGroup+"pids.current", "3900")
 		}, Warning, "3900 threads", "containerd.service TasksMax=infinity"},
 		{"tasks-max", "few", write(containerdGroup+"pids.max", "512"), Warning, "ten threads", "TasksMax=infinity"},
-		{"descriptors", "containerd may have few", replace("proc/100/limits", "524288", "1024"), Warning, "1024 files", "LimitNOFILE"},
-		{"descriptors", "containerd has nearly all", func(x *tree) {
-			x.replace("proc/100/limits", "524288", "10")
-			for i := range 9 {
-				x.link("/dev/null", fmt.Sprintf("proc/100/fd/%d", i))
-			}
-		}, Failure, "9 files open, and may have 10", "LimitNOFILE"},
 		{"memory-overcommit", "nothing is left", func(x *tree) {
 			x.write("proc/sys/vm/overcommit_memory", "2")
 			x.replace("proc/meminfo", "500", "990")

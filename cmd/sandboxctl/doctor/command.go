@@ -22,7 +22,7 @@ const (
 )
 
 const long = `Check that this node has what containerd-shim-sandbox-v1 and its containers need, and show
-how to fix what is missing. --list lists the checks.
+how to fix what is missing. docs/sandboxctl-doctor.md lists the checks.
 
 It changes nothing. For each leftover of a dead shim (processes, mounts, cgroups, sockets,
 directories) it prints the command that removes it.
@@ -32,7 +32,7 @@ or doctor itself failed · 2 failures`
 
 // Command is "sandboxctl doctor".
 func Command(o *cli.Options) *cobra.Command {
-	var strict, list bool
+	var strict bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this node and show how to fix problems",
@@ -41,9 +41,6 @@ func Command(o *cli.Options) *cobra.Command {
 			"  sandboxctl doctor -o json | jq '.checks[] | select(.status == \"failure\")'",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if list {
-				return writeTable(cmd.OutOrStdout(), o)
-			}
 			if o.Namespace != "" {
 				return errors.New("--namespace: doctor looks at the whole node")
 			}
@@ -68,9 +65,7 @@ func Command(o *cli.Options) *cobra.Command {
 			return nil
 		},
 	}
-	f := cmd.Flags()
-	f.BoolVar(&strict, "strict", false, "exit with status 1 if there are warnings")
-	f.BoolVar(&list, "list", false, "list the checks, and run none")
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with status 1 if there are warnings")
 	return cmd
 }
 
@@ -104,17 +99,4 @@ func short(s Status) string {
 		return "n/a"
 	}
 	return string(s)
-}
-
-// writeTable prints the table of checks.
-func writeTable(w io.Writer, o *cli.Options) error {
-	if o.JSON() {
-		return cli.WriteJSON(w, Checks())
-	}
-	for _, c := range Checks() {
-		if _, err := fmt.Fprintf(w, "%-19s %s\n%-19s fix: %s\n", c.Name, c.What, "", c.Fix); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -14,10 +14,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
 
+	"sandbox.internal/shim/cmd/sandboxctl/leftover"
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
+	"sandbox.internal/shim/cmd/sandboxctl/node"
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
 
@@ -211,3 +214,39 @@ func dumpConfig(ctx context.Context, d Daemon) ([]byte, error) {
 	}
 	return text, nil
 }
+
+// API is what containerd is asked: a [node.Node], except in tests.
+type API interface {
+	Version(ctx context.Context) (string, error)
+	// Known calls add with each container, task and sandbox.
+	Known(ctx context.Context, add func(namespace, id string)) error
+	Close() error
+}
+
+// knownTimeout is for the lists of containers: containerd asks each shim for its tasks, one after the other, and waits
+// 2 s for one that hangs (plugins/services/tasks/local.go).
+const knownTimeout = 30 * time.Second
+
+// askDaemon asks for what only containerd knows.
+func (e *Examination) askDaemon(ctx context.Context) {
+	e.versionErr, e.knownErr = e.daemonErr, e.daemonErr
+	if e.daemonErr != nil {
+		return
+	}
+	api, err := e.Probes.Connect(ctx, node.Config{Address: e.Root.Path(e.Address), Timeout: max(e.Timeout, knownTimeout)})
+	if err != nil {
+		e.versionErr, e.knownErr = err, err
+		return
+	}
+	defer func() { _ = api.Close() }() // it was only asked
+	short, cancel := context.WithTimeout(ctx, e.Timeout)
+	defer cancel()
+	e.version, e.versionErr = api.Version(short)
+	e.known = leftover.Known{}
+	e.knownErr = api.Known(ctx, func(namespace, id string) { e.known[leftover.Name{Namespace: namespace, ID: id}] = true })
+	if errors.Is(e.knownErr, context.DeadlineExceeded) {
+		e.knownErr = fmt.Errorf("perhaps since shims hang, for each of which it waits 2 s (--timeout gives more): %w", e.knownErr)
+	}
+}
+
+func connect(ctx context.Context, c node.Config) (API, error) { return node.Open(ctx, c) }

@@ -19,6 +19,7 @@ import (
 
 	"sandbox.internal/shim/cmd/sandboxctl/leftover"
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
+	"sandbox.internal/shim/cmd/sandboxctl/node"
 )
 
 // Status of a finding, and of a check: that of its worst finding.
@@ -103,7 +104,7 @@ type Probes struct {
 	Features func() map[string]error                               // by the name of the feature
 	Peer     func(ctx context.Context, socket string) (int, error) // who listens: its pid, 0 if it cannot be seen
 	Dump     func(ctx context.Context, d Daemon) ([]byte, error)   // the configuration that containerd has
-	Connect  func(address string) (API, error)                     // to containerd
+	Connect  func(ctx context.Context, c node.Config) (API, error) // to containerd
 }
 
 // SystemProbes ask this machine.
@@ -168,4 +169,36 @@ func worse(a, b Status) Status {
 		return b
 	}
 	return a
+}
+
+// socketDir returns where shims make their sockets.
+func (e *Examination) socketDir() string {
+	if dir := e.config.text("plugins", "io.containerd.shim.v1.manager", "socket_dir"); dir != "" {
+		return dir
+	}
+	return "/run/containerd/s"
+}
+
+// leftoversOf returns a check of one kind of leftovers.
+func leftoversOf(kind leftover.Kind) func(e *Examination, ctx context.Context) []Finding {
+	return func(e *Examination, _ context.Context) []Finding {
+		if e.knownErr != nil && kind.NeedsKnown() {
+			return []Finding{none("containerd does not say which containers there are: %v", e.knownErr)}
+		}
+		var findings []Finding
+		for _, l := range e.leftovers {
+			if l.Kind != kind {
+				continue
+			}
+			text, find := l.Text, warn
+			if l.Caution != "" {
+				text, find = text+": "+l.Caution, bad
+			}
+			findings = append(findings, find("%s", text).fix("%s", l.Fix))
+		}
+		if findings == nil {
+			findings = append(findings, ok("none"))
+		}
+		return findings
+	}
 }

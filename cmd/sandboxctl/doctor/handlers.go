@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/containerd/containerd/api/types"
@@ -118,9 +120,8 @@ func (e *Examination) changedSinceStart() bool {
 }
 
 // lookUp finds the binary as containerd does (core/runtime/v2/shim_manager.go, resolveRuntimePath): in its PATH, before
-// which its plugin "opt" puts a directory, then next to its own binary. With an error, path may be that of an
-// unsuitable file.
-func (e *Examination) lookUp() (path string, err error) {
+// which its plugin "opt" puts a directory, then next to its own binary.
+func (e *Examination) lookUp() (string, error) {
 	var dirs []string
 	if opt := e.config.text("plugins", "io.containerd.internal.v1.opt", "path"); opt != "" && !e.config.disabled("opt") {
 		dirs = append(dirs, filepath.Join(opt, "bin"))
@@ -133,36 +134,28 @@ func (e *Examination) lookUp() (path string, err error) {
 	if exe, err := os.Readlink(e.daemon.Exe); err == nil {
 		dirs = append(dirs, filepath.Dir(exe))
 	}
-	var looked []string
+	found := ""
 	for _, dir := range dirs {
-		if !slices.Contains(looked, dir) {
-			looked = append(looked, dir)
-		}
 		file := filepath.Join(dir, program)
-		info, statErr := os.Stat(e.Root.Path(file))
+		info, err := os.Stat(e.Root.Path(file))
 		switch {
-		case statErr != nil || info.IsDir():
-		case info.Mode().Perm()&0o111 == 0:
-			path, err = file, fmt.Errorf("%s is not executable", file)
-		default:
+		case err != nil || info.IsDir():
+		case info.Mode().Perm()&0o111 != 0:
 			return file, nil
+		default:
+			found = file
 		}
 	}
-	if err == nil {
-		err = fmt.Errorf("no %s in the directories in which containerd looks: %s", program, strings.Join(looked, ", "))
+	if found != "" {
+		return found, nil
 	}
-	return path, err
+	return "", fmt.Errorf("no %s in the directories in which containerd looks: %s", program, strings.Join(dirs, ", "))
 }
 
 func (e *Examination) shimBinary(ctx context.Context) []Finding {
 	var findings []Finding
 	paths, err := e.shimBinaries()
-	path, _ := e.lookUp()
-	switch {
-	case err == nil:
-	case path != "":
-		findings = append(findings, bad("%v", err).fix("chmod 0755 %s", path))
-	case len(paths) == 0:
+	if len(paths) == 0 {
 		findings = append(findings, bad("%v", err))
 	}
 	for _, path := range paths {
@@ -191,8 +184,12 @@ func (e *Examination) shimBinaries() ([]string, error) {
 }
 
 func (e *Examination) oneBinary(ctx context.Context, path string) Finding {
-	if _, err := os.Stat(e.Root.Path(path)); err != nil {
+	info, err := os.Stat(e.Root.Path(path))
+	if err != nil {
 		return bad("%s, which containerd's configuration names: %v", path, errors.Unwrap(err))
+	}
+	if info.Mode().Perm()&0o111 == 0 {
+		return bad("%s is not executable", path).fix("chmod 0755 %s", path)
 	}
 	binary, err := runnable(e.Root.Path(path))
 	if err != nil {
@@ -263,4 +260,61 @@ func askInfo(ctx context.Context, binary string) (version, refusal string, err e
 		return "", "", nil
 	}
 	return info.GetVersion().GetVersion(), info.GetAnnotations()[runtimeName+"/config.error"], nil
+}
+
+// writableByOthers are the bits of a mode that let others than the owner write.
+const writableByOthers = 0o022
+
+// runnable returns the path of a program without symbolic links, if nobody except root and the user of this program can
+// change what it does: both own it and the directories to it, and nobody else can replace anything there.
+func runnable(path string) (string, error) {
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", err
+	}
+	for at := resolved; ; at = filepath.Dir(at) {
+		info, err := os.Lstat(at)
+		if err != nil {
+			return "", err
+		}
+		if err := unchangeable(at, info); err != nil {
+			return "", err
+		}
+		if at == filepath.Dir(at) {
+			return resolved, nil
+		}
+	}
+}
+
+func unchangeable(path string, info fs.FileInfo) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s does not belong to root", path)
+	}
+	// In a directory with the sticky bit others cannot replace what is root's.
+	sticky := info.IsDir() && info.Mode()&fs.ModeSticky != 0
+	if info.Mode().Perm()&writableByOthers != 0 && !sticky {
+		return fmt.Errorf("%s can be written by others than its owner (%04o)", path, info.Mode().Perm())
+	}
+	return nil
+}
+
+// runnableDaemon returns the binary of a process, or what has replaced it since. It is not run through the link in
+// /proc, which may be another process's by now.
+func runnableDaemon(d Daemon) (string, error) {
+	exe, err := os.Readlink(d.Exe)
+	if err != nil {
+		return "", err
+	}
+	return runnable(strings.TrimSuffix(exe, " (deleted)"))
+}
+
+// sameMounts reports whether a process sees the mounts that this program does: a path is the same file for both.
+func sameMounts(d Daemon) bool {
+	own, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		return false
+	}
+	other, err := os.Readlink(filepath.Join(filepath.Dir(d.Exe), "ns/mnt"))
+	return err == nil && own == other
 }

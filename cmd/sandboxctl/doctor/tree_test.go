@@ -22,6 +22,7 @@ import (
 
 	"sandbox.internal/shim/cmd/sandboxctl/leftover"
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
+	"sandbox.internal/shim/cmd/sandboxctl/node"
 )
 
 // tree is a node in a directory, with which nothing is wrong: cgroup v2, systemd, a containerd with a handler, one
@@ -84,7 +85,6 @@ func newTree(t *testing.T) *tree {
 		"proc/100/cmdline":                         "/usr/bin/containerd\x00",
 		"proc/100/environ":                         "HOME=/\x00PATH=/usr/local/bin:/usr/bin\x00",
 		"proc/100/cgroup":                          "0::/system.slice/containerd.service\n",
-		"proc/100/limits":                          "Max open files            524288               524288               files\n",
 		"proc/100/stat":                            "100 (containerd) S 1" + strings.Repeat(" 0", 17) + " 1000 0 0",
 		"proc/200/cmdline":                         "containerd-shim-sandbox-v1\x00-namespace\x00default\x00-id\x00lives\x00-address\x00/run/containerd/containerd.sock\x00",
 		"sys/fs/cgroup/cgroup.controllers":         "cpuset cpu io memory pids",
@@ -244,7 +244,7 @@ func (x *tree) config() Config {
 				return daemonPid, nil
 			},
 			Dump:    func(context.Context, Daemon) ([]byte, error) { return os.ReadFile(x.path(configFile)) },
-			Connect: func(string) (API, error) { return x, nil },
+			Connect: func(context.Context, node.Config) (API, error) { return x, nil },
 		},
 	}
 }
@@ -261,7 +261,12 @@ func (x *tree) Close() error { return nil }
 
 func (x *tree) Version(context.Context) (string, error) { return x.version, x.answer() }
 
-func (x *tree) Known(context.Context) (leftover.Known, error) { return x.known, x.answer() }
+func (x *tree) Known(_ context.Context, add func(namespace, id string)) error {
+	for n := range x.known {
+		add(n.Namespace, n.ID)
+	}
+	return x.answer()
+}
 
 func (x *tree) answer() error {
 	if x.silent {

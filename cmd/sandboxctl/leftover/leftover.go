@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -211,4 +212,23 @@ func (s *Scan) pidsOf(n Name) int {
 func (s *Scan) claimed(n Name, known Known) bool {
 	return known[n] || slices.ContainsFunc(s.shims, func(sh shim) bool { return sh.Name == n }) ||
 		slices.ContainsFunc(s.bundles, func(b bundle) bool { return b.Name == n && !b.bare })
+}
+
+var harmless = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
+
+// quote quotes a word for a shell: somebody copies the command, and containers choose names of mount points.
+func quote(word string) string {
+	if harmless.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// umount returns the command that unmounts all mount points, the last first.
+func umount(mounts []string) string {
+	words := []string{"umount", "--"}
+	for _, m := range slices.Backward(mounts) {
+		words = append(words, quote(m))
+	}
+	return strings.Join(words, " ")
 }

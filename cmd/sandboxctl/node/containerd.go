@@ -22,6 +22,7 @@ import (
 	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
 	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	versionapi "github.com/containerd/containerd/api/services/version/v1"
 	"github.com/containerd/containerd/api/types"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -30,12 +31,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
 
-// Dial connects to containerd. An error says what a person can do.
-func Dial(ctx context.Context, c Config) (*grpc.ClientConn, error) {
+// dial connects to containerd. An error says what a person can do.
+func dial(ctx context.Context, c Config) (*grpc.ClientConn, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("sandboxctl must be run as root: it asks the shims, which answer nobody else")
 	}
@@ -55,7 +57,7 @@ func Dial(ctx context.Context, c Config) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+c.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dialOwn(ctx, c.Address) }),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: c.Timeout}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 }
 
 // dialOwn connects to a socket, and refuses one that another user has made: root must not trust that.
@@ -69,6 +71,43 @@ func dialOwn(ctx context.Context, path string) (net.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
+}
+
+// Version returns that of containerd.
+func (n *Node) Version(ctx context.Context) (string, error) {
+	v, err := versionapi.NewVersionClient(n.conn).Version(ctx, &emptypb.Empty{})
+	return v.GetVersion(), errgrpc.ToNative(err)
+}
+
+// Known calls add with each container, task and sandbox.
+func (n *Node) Known(ctx context.Context, add func(namespace, id string)) error {
+	ctx, cancel := context.WithTimeout(ctx, n.config.Timeout)
+	defer cancel()
+	names, err := n.namespaces(ctx)
+	if err != nil {
+		return err
+	}
+	for _, namespace := range names {
+		err := n.eachContainer(ctx, namespace, func(c *containersapi.Container) { add(namespace, c.ID) })
+		if err != nil {
+			return err
+		}
+		tasks, err := tasksapi.NewTasksClient(n.conn).List(namespaces.WithNamespace(ctx, namespace), &tasksapi.ListTasksRequest{})
+		if err != nil {
+			return fmt.Errorf("containerd: list tasks of %s: %w", namespace, errgrpc.ToNative(err))
+		}
+		for _, t := range tasks.Tasks {
+			add(namespace, t.ID)
+		}
+		boxes, err := n.listSandboxes(ctx, namespace)
+		if err != nil {
+			return err
+		}
+		for _, b := range boxes {
+			add(namespace, b.SandboxID)
+		}
+	}
+	return nil
 }
 
 // namespaces returns those of containerd that are asked for.
@@ -120,19 +159,19 @@ func (n *Node) eachContainer(ctx context.Context, namespace string, keep func(*c
 func (n *Node) listSandboxes(ctx context.Context, namespace string) ([]*types.Sandbox, error) {
 	ctx, cancel := n.in(ctx, namespace)
 	defer cancel()
-	list, err := Sandboxes(ctx, n.conn)
+	list, err := sandboxes(ctx, n.conn)
 	if err != nil {
 		return nil, fmt.Errorf("containerd: list sandboxes of %s: %w", namespace, err)
 	}
 	return list, nil
 }
 
-// MaxMessage is the most that is taken in one answer of containerd, which sends no more than 16 MiB by default.
-const MaxMessage = 64 << 20
+// maxMessage is the most that is taken in one answer of containerd, which sends no more than 16 MiB by default.
+const maxMessage = 64 << 20
 
-// Sandboxes returns the sandboxes of the namespace of ctx, or none if containerd has no Sandbox API. Each has its pod's
+// sandboxes returns the sandboxes of the namespace of ctx, or none if containerd has no Sandbox API. Each has its pod's
 // annotations. If containerd will not send all of them in one answer, it is asked for parts, by how their ids begin.
-func Sandboxes(ctx context.Context, conn grpc.ClientConnInterface) ([]*types.Sandbox, error) {
+func sandboxes(ctx context.Context, conn grpc.ClientConnInterface) ([]*types.Sandbox, error) {
 	all, err := listOf(ctx, sandboxapi.NewStoreClient(conn))
 	if errdefs.IsNotImplemented(err) {
 		return nil, nil

@@ -187,13 +187,13 @@ func TestDial_RefusesASocketOfAnotherUser(t *testing.T) {
 		return path
 	}
 	for name, uid := range map[string]uintptr{"own": 0, "other": 1000} {
-		conn, err := Dial(t.Context(), Config{Address: listen(name, uid), Timeout: 10 * time.Second})
+		conn, err := dial(t.Context(), Config{Address: listen(name, uid), Timeout: 10 * time.Second})
 		if conn != nil {
 			must(t, conn.Close())
 		}
 		refused := err != nil && strings.Contains(err.Error(), "belongs to user 1000")
 		if refused != (uid != 0) {
-			t.Errorf("Dial of a socket of user %d: %v", uid, err)
+			t.Errorf("dial of a socket of user %d: %v", uid, err)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -41,7 +42,7 @@ const long = `Shows the pods and containers of this node and what they use, like
 
   up down pgup pgdn home end   choose a row     enter  processes of a container
   < > left right               sort by another column; r: the other way
-  /                            filter: a part of a name, id or namespace; a runtime; a state
+  /                            filter: part of a name, id or namespace; a runtime; a state
   esc                          end the filter, or go back     q  quit
 
   CPU%    of one CPU; of a pod: the sum
@@ -110,4 +111,39 @@ func live(ctx context.Context, in io.Reader, out io.Writer, s Source, interval t
 		return nil
 	}
 	return err
+}
+
+// onceWidth has room for all columns.
+const onceWidth = 200
+
+func writeOnce(ctx context.Context, w io.Writer, s Source, interval time.Duration, json bool) error {
+	before, err := s.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-time.After(interval):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	now, err := s.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	now.SetRates(before)
+	if json {
+		return cli.WriteJSON(w, now)
+	}
+	m := newModel(ctx, s, interval)
+	m.now, m.before, m.width, m.groups = now, before, onceWidth, groups(now)
+	lines := append(m.summary()[:1], m.header())
+	for _, r := range arrange(m.groups, m.order, "") {
+		lines = append(lines, m.rowLine(&r))
+	}
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " ")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
