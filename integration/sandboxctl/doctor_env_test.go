@@ -29,19 +29,15 @@ type patient struct {
 	*testing.T
 	*harness.Containerd
 	namespace string
-	vars      []string // of sandboxctl's environment
 }
 
 // newPatient starts a containerd of its own with the configuration of config; nil is that of other tests, without CRI.
 // What is left of a test is removed, and fails it.
-func newPatient(t *testing.T, config func(*harness.Containerd) []byte, change ...func(*harness.Env)) *patient {
+func newPatient(t *testing.T, config func(*harness.Containerd) []byte) *patient {
 	t.Helper()
 	env, err := harness.Require(t.Context())
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, c := range change {
-		c(&env)
 	}
 	c, err := harness.NewContainerd(env)
 	if config != nil {
@@ -172,7 +168,6 @@ func (p *patient) examineBy(argv []string, status int) report {
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Slow(time.Minute))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), p.vars...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -71,16 +71,6 @@ func TestDoctor_StatusIsForScripts(t *testing.T) {
 	p.examine(2)
 }
 
-func TestDoctor_TheHandlerIsAbsent(t *testing.T) {
-	p := newPatient(t, withCRI("io.containerd.runc.v2", ""))
-	p.want(p.examine(2), "handlers", "failure", "there are: mine (io.containerd.runc.v2)")
-}
-
-func TestDoctor_WithoutCRINoHandlerIsNeeded(t *testing.T) {
-	p := newPatient(t, nil)
-	p.want(p.examine(-1), "handlers", "not applicable", "CRI is disabled")
-}
-
 func TestDoctor_TheConfigurationIsChanged(t *testing.T) {
 	p := newPatient(t, withCRI(harness.Ours, ""))
 	file := filepath.Join(p.Dir, "config.toml")
@@ -103,27 +93,6 @@ func TestDoctor_ContainerdHangs(t *testing.T) {
 	p := newPatient(t, nil)
 	harness.Stop(t, p.Pid())
 	p.want(p.examine(2), "containerd", "failure", "does not answer")
-}
-
-func TestDoctor_TheShimIsNotFound(t *testing.T) {
-	empty := t.TempDir()
-	p := newPatient(t, nil, func(e *harness.Env) { e.Shim = filepath.Join(empty, "x") })
-	if _, err := os.Stat("/opt/containerd/bin/containerd-shim-sandbox-v1"); err == nil {
-		t.Skip("SKIPPED: this machine has the shim where each containerd finds it")
-	}
-	p.want(p.examine(2), "shim-binary", "failure", empty)
-}
-
-func TestDoctor_TheShimIsNoProgram(t *testing.T) {
-	dir := t.TempDir()
-	p := newPatient(t, nil, func(e *harness.Env) { e.Shim = filepath.Join(dir, filepath.Base(e.Shim)) })
-	shim := filepath.Join(dir, "containerd-shim-sandbox-v1")
-	p.must(os.WriteFile(shim, []byte("\x7fELF"), 0o644))
-	p.want(p.examine(2), "shim-binary", "failure", "not executable")
-	p.must(os.Chmod(shim, 0o755))
-	p.want(p.examine(2), "shim-binary", "failure", "does not run")
-	p.must(os.Chmod(shim, 0o777))
-	p.want(p.examine(2), "shim-binary", "failure", "written by others")
 }
 
 func TestDoctor_TheKernelRefusesACall(t *testing.T) {

@@ -168,21 +168,3 @@ func TestRoot_IsNeeded(t *testing.T) {
 		t.Errorf("as another user: %v, %q", err, out)
 	}
 }
-
-func TestArguments_ErrorsNameFieldValueAndWhatIsAllowed(t *testing.T) {
-	e := newEnv(t)
-	for want, args := range map[string][]string{
-		`--output "yaml": must be table or json`:                                                     {"ps", "-o", "yaml"},
-		`--timeout 0s: must be more than 0`:                                                          {"ps", "--timeout", "0"},
-		`--namespace "../x": must be letters and digits, with a single '.', '_' or '-' between them`: {"ps", "--namespace", "../x"},
-		`sandboxctl inspect: the id of a container or a sandbox is missing`:                          {"inspect"},
-		`--state "state": must be an absolute path`:                                                  {"ps", "--state", "state"},
-		`"../..": no container and no sandbox has this id`:                                           {"inspect", "../.."},
-		`/no/socket: does not exist: is containerd running? --address nam`:                           {"ps", "--address", "/no/socket"},
-		`unknown command "pss"`:                                                                      {"pss"},
-	} {
-		if said := e.refused(args...); !strings.Contains(said, want) {
-			t.Errorf("sandboxctl %q says %q, want %q in it", args, said, want)
-		}
-	}
-}

@@ -47,7 +47,7 @@ func (p *patient) top(args ...string) *terminal {
 	p.must(pty.Setsize(x.pty, &pty.Winsize{Cols: columns, Rows: lines}))
 	x.before = x.modes()
 	x.cmd = exec.Command(binary, append([]string{"--address", p.Address, "--state", p.State, "top"}, args...)...)
-	x.cmd.Env = append(append(os.Environ(), "TERM=xterm-256color", "COLORTERM=truecolor"), p.vars...)
+	x.cmd.Env = append(os.Environ(), "TERM=xterm-256color", "COLORTERM=truecolor")
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = x.tty, x.tty, x.tty
 	x.cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Setctty: true}
 	p.must(x.cmd.Start())
@@ -168,16 +168,6 @@ const (
 	up, down, home, end = "\x1b[A", "\x1b[B", "\x1b[H", "\x1b[F"
 	enter, escape       = "\r", "\x1b"
 )
-
-func (x *terminal) resize(columns, lines int) {
-	x.Helper()
-	x.mu.Lock()
-	x.emulator.Resize(columns, lines)
-	x.mu.Unlock()
-	if err := pty.Setsize(x.pty, &pty.Winsize{Cols: uint16(columns), Rows: uint16(lines)}); err != nil {
-		x.Fatal(err)
-	}
-}
 
 // wantRestored waits for the end of the program, and looks whether the terminal is as it was.
 func (x *terminal) wantRestored() {

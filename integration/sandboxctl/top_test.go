@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -108,57 +107,9 @@ func TestTop_ShowsProcesses(t *testing.T) {
 	x.press(escape)
 	x.wait("all", func([]string) bool { return strings.Contains(x.names(), "single") })
 
-	// Of runc's shim, containerd tells the processes.
 	x.press("/old" + enter + end + enter)
-	x.wait("the process of a container of runc's shim", func(lines []string) bool {
-		f := strings.Fields(lines[3])
-		return len(f) == 6 && f[5] == "sleep"
-	})
+	x.waitText("error: old: its shim is of another runtime")
 	x.press("q")
-	x.wantRestored()
-}
-
-func TestTop_CountsExecs(t *testing.T) {
-	p := newPatient(t, nil)
-	p.start("c1", harness.Ours, sleeping())
-	x := p.top("--interval", "1s")
-	x.waitText("containers: 1")
-	for i := range 5 {
-		p.ctr("task", "exec", "--exec-id", fmt.Sprint("e", i), "c1", "true")
-	}
-	x.wait("a rate of execs", func(lines []string) bool {
-		f := strings.Fields(lines[3])
-		return len(f) > 7 && f[1] == "c1" && between(f[7], 0.5, 100)
-	})
-	x.wait("none afterwards", func(lines []string) bool {
-		f := strings.Fields(lines[3])
-		return len(f) > 7 && f[7] == "0.0"
-	})
-}
-
-func TestTop_FollowsTheSizeOfTheTerminal(t *testing.T) {
-	p := node80(t)
-	x := p.top("--interval", "200ms")
-	x.waitText("containers: 4")
-	x.press("<" + home)
-	const names = "> old\n  single\n  web\n    helper\n    web"
-	x.waitNames("80 × 24", names)
-	x.resize(120, 40)
-	x.wait("more columns, to the last line", func(lines []string) bool {
-		return strings.Contains(lines[2], "SHIM") && strings.HasSuffix(lines[2], "SOURCE") && strings.HasPrefix(lines[39], "q quit")
-	})
-	x.waitText(fmt.Sprintf("sandbox %d", p.shim("single")))
-	x.waitNames("120 × 40", names)
-	x.resize(80, 24)
-	x.wait("fewer columns", func(lines []string) bool {
-		return !strings.Contains(lines[2], "SHIM") && strings.HasSuffix(lines[2], "CPUS") && strings.HasPrefix(lines[23], "q quit")
-	})
-	x.waitNames("80 × 24 again", names)
-	x.resize(80, 7) // two rows of the table
-	x.wait("a small one", func(lines []string) bool { return strings.HasPrefix(lines[6], "q quit") })
-	x.press(end)
-	x.waitNames("its end", "    helper\n>   web")
-	x.press("\x03") // ctrl+c
 	x.wantRestored()
 }
 
@@ -189,36 +140,17 @@ func TestTop_ContainerdGoesAndComesBack(t *testing.T) {
 	x.wantRestored()
 }
 
-func TestTop_NoColour(t *testing.T) {
-	p := newPatient(t, nil)
-	p.run("c1")
-	p.vars = []string{"NO_COLOR=1"}
-	x := p.top("--interval", "200ms")
-	x.waitText("containers: 1")
-	x.press("q")
-	x.wantRestored()
-	if m := regexp.MustCompile(`\x1b\[(?:\d+;)*(?:3|4|9|10)[0-9](?:;[0-9;]*)?m`).Find(x.raw.Bytes()); m != nil {
-		t.Errorf("a colour was set: %q", m)
-	}
-}
-
 func TestTop_OnceForScripts(t *testing.T) {
 	p := node80(t)
 	var out bytes.Buffer
 	base := []string{binary, "--address", p.Address, "--state", p.State}
 	runs(t, &out, append(base, "-o", "json", "top", "--once", "--interval", "500ms")...)
 	var got struct {
-		Node struct{ CPUs int }
 		Pods []struct {
 			Name       string
 			Sandbox    bool
-			Shim       struct{ Pid int }
 			Containers []struct {
-				ID, Runtime, State string
-				Usage              struct {
-					Memory      uint64
-					MemoryLimit uint64 `json:"memory_limit"`
-				}
+				ID    string
 				Rates struct{ CPU, Throttled float64 }
 			}
 		}
@@ -229,21 +161,14 @@ func TestTop_OnceForScripts(t *testing.T) {
 	var text strings.Builder
 	for _, pod := range got.Pods {
 		for _, c := range pod.Containers {
-			fmt.Fprintln(&text, pod.Name, pod.Sandbox, pod.Shim.Pid > 0, c.ID, c.Runtime, c.State)
-			if c.ID == "web" && (c.Rates.CPU <= 0 || c.Rates.CPU > 0.3 || c.Rates.Throttled <= 0 || c.Usage.MemoryLimit != 64<<20) {
-				t.Errorf("the busy container: %+v, want at most 0.2 of a CPU, throttled, of 64 MiB", c)
-			}
-			if c.Usage.Memory == 0 {
-				t.Errorf("memory of %s = 0", c.ID)
+			fmt.Fprintln(&text, pod.Name, pod.Sandbox, c.ID)
+			if c.ID == "web" && (c.Rates.CPU <= 0 || c.Rates.CPU > 0.3 || c.Rates.Throttled <= 0) {
+				t.Errorf("the busy container: %+v, want at most 0.2 of a CPU, throttled", c)
 			}
 		}
 	}
-	const want = `old false true old io.containerd.runc.v2 running
-single false true single io.containerd.sandbox.v1 running
-web true true helper io.containerd.sandbox.v1 running
-web true true web io.containerd.sandbox.v1 running
-`
-	if text.String() != want || got.Node.CPUs == 0 {
+	const want = "old false old\nsingle false single\nweb true helper\nweb true web\n"
+	if text.String() != want {
 		t.Errorf("got\n%swant\n%s", text.String(), want)
 	}
 	out.Reset()

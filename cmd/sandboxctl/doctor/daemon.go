@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,19 +58,14 @@ func (e *Examination) findDaemon(ctx context.Context) {
 	}
 }
 
-// peer connects to a socket and asks the kernel who listens. Only root, or the user who runs this program, is believed
-// to be containerd, since its binary is run.
+// peer asks the kernel who listens on a socket. Only root, or the user who runs this program, is believed to be
+// containerd, since its binary is run.
 func peer(ctx context.Context, socket string) (int, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
-	if err != nil {
-		return 0, err
+	conn, pid, err := shim.DialOwn(ctx, socket)
+	if err == nil {
+		_ = conn.Close() // nothing was written
 	}
-	defer func() { _ = conn.Close() }() // nothing was written
-	pid, err := shim.CheckPeer(conn.(*net.UnixConn))
-	if err != nil {
-		return 0, fmt.Errorf("the process that listens: %w", err)
-	}
-	return pid, nil
+	return pid, err
 }
 
 func (e *Examination) containerd(context.Context) []Finding {
@@ -95,11 +89,9 @@ func (e *Examination) containerdVersion(context.Context) []Finding {
 	if e.daemonErr != nil || e.versionErr != nil {
 		return []Finding{none("containerd does not answer")}
 	}
-	var major, minor int
-	if n, _ := fmt.Sscanf(strings.TrimPrefix(e.version, "v"), "%d.%d", &major, &minor); n < 2 {
+	switch release := releaseOf(e.version); {
+	case release == 0:
 		return []Finding{warn("containerd %q: not a version of the form 2.4.2", e.version)}
-	}
-	switch release := major*100 + minor; {
 	case release < oldestContainerd:
 		return []Finding{bad("containerd %s: 1.6 is the oldest that the shim answers", e.version)}
 	case release > newestContainerd:
@@ -107,6 +99,15 @@ func (e *Examination) containerdVersion(context.Context) []Finding {
 			fix("see whether there is a newer release of containerd-shim-sandbox-v1")}
 	}
 	return []Finding{ok("%s", e.version)}
+}
+
+// releaseOf returns the release of a version, such as 204 for v2.4.2; 0 for what is no version.
+func releaseOf(version string) int {
+	var major, minor int
+	if n, _ := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor); n < 2 {
+		return 0
+	}
+	return major*100 + minor
 }
 
 // config is containerd's configuration, of whichever version.
@@ -180,24 +181,25 @@ func (e *Examination) configuredState() string {
 var errOtherMounts = errors.New("it is in a container, or has mounts of its own: its binary is not run")
 
 func dumpConfig(ctx context.Context, d Daemon) ([]byte, error) {
-	name, find := "containerd", func() (string, error) {
-		found, err := exec.LookPath("containerd")
-		if err != nil {
-			return "", err
-		}
-		return runnable(found)
-	}
+	name := "containerd"
+	found, err := exec.LookPath(name)
 	if d.Pid > 0 {
-		if !sameMounts(d) {
+		own, _ := os.Readlink("/proc/self/ns/mnt") // without it none is the same
+		if mounts, _ := os.Readlink(filepath.Join(filepath.Dir(d.Exe), "ns/mnt")); mounts == "" || mounts != own {
 			return nil, fmt.Errorf("containerd, pid %d: %w", d.Pid, errOtherMounts)
 		}
-		name, find = d.Args[0], func() (string, error) { return runnableDaemon(d) }
+		// Not the link in /proc, which may be another process's by now, but where it leads, or what has replaced that.
+		name = d.Args[0]
+		found, err = os.Readlink(d.Exe)
+		found = strings.TrimSuffix(found, " (deleted)")
 	}
-	exe, err := find()
+	if err == nil {
+		found, err = runnable(found)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("containerd config dump: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, exe)
+	cmd := exec.CommandContext(ctx, found)
 	cmd.Args = []string{name}
 	if file := d.configFile(); file != "" {
 		cmd.Args = append(cmd.Args, "--config", file)

@@ -34,8 +34,8 @@ const (
 
 // handler is a runtime of CRI in containerd's configuration.
 type handler struct {
-	name, runtimeType, path, sandboxer string
-	options                            bool
+	name, runtimeType, path string
+	options                 bool
 }
 
 func (h handler) ours() bool {
@@ -51,8 +51,7 @@ func (c config) handlers() (list []handler) {
 			at := []string{"plugins", plugin, "containerd", "runtimes", name}
 			field := func(key string) string { return c.text(append(slices.Clone(at), key)...) }
 			list = append(list, handler{
-				name, field("runtime_type"), field("runtime_path"), field("sandboxer"),
-				len(c.table(append(slices.Clone(at), "options")...)) > 0,
+				name, field("runtime_type"), field("runtime_path"), len(c.table(append(slices.Clone(at), "options")...)) > 0,
 			})
 		}
 	}
@@ -79,11 +78,7 @@ func (e *Examination) handlers(context.Context) []Finding {
 			continue
 		}
 		ours = append(ours, h.name)
-		if h.sandboxer == "shim" && e.versionErr == nil && olderThan(e.version, 2, 3) {
-			findings = append(findings, bad("the handler %s has sandboxer = \"shim\", which containerd %s does not know", h.name,
-				e.version).fix("remove sandboxer from that table in %s, or install containerd 2.3 or later", e.config.file))
-		}
-		if h.options && e.versionErr == nil && !olderThan(e.version, 2, 0) {
+		if h.options && e.versionErr == nil && releaseOf(e.version) >= 2_00 {
 			findings = append(findings, warn("the handler %s has a table of options: containerd %s then refuses pods with "+
 				"users of their own", h.name, e.version).fix("move the options to %s", options.DefaultFile))
 		}
@@ -97,12 +92,6 @@ func (e *Examination) handlers(context.Context) []Finding {
 			fix("systemctl restart containerd"))
 	}
 	return orOK(findings, strings.Join(ours, ", "))
-}
-
-func olderThan(version string, major, minor int) bool {
-	var a, b int
-	n, _ := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &a, &b)
-	return n == 2 && (a < major || a == major && b < minor)
 }
 
 // changedSinceStart reports whether the configuration was changed after the process of containerd began.
@@ -198,12 +187,15 @@ func (e *Examination) oneBinary(ctx context.Context, path string) Finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
 	defer cancel()
-	version, _, err := askInfo(ctx, binary)
+	version, refusal, err := askInfo(ctx, binary)
 	switch {
 	case err != nil:
 		return bad("%s does not run: %v", path, err)
 	case version == "":
 		return bad("%s is another program: it does not say its version to -info", path)
+	case refusal != "":
+		return bad("%s refuses containers without options of their own: %s", path, refusal).
+			fix("fix or remove %s: without the file containers have no default options", options.DefaultFile)
 	case e.Version != "" && e.Version != "unknown" && version != e.Version:
 		return warn("%s is version %s, and this program is %s", path, version, e.Version)
 	}
@@ -218,31 +210,6 @@ func field(text, name string) string {
 		}
 	}
 	return ""
-}
-
-// defaultConfig asks the shims, each of which checks the file for its own version.
-func (e *Examination) defaultConfig(ctx context.Context) []Finding {
-	if _, err := os.Stat(e.Root.Path(options.DefaultFile)); errors.Is(err, os.ErrNotExist) {
-		return []Finding{none("there is no %s", options.DefaultFile)}
-	}
-	var findings []Finding
-	paths, _ := e.shimBinaries() // the check of these binaries reports the error
-	for _, path := range paths {
-		binary, err := runnable(e.Root.Path(path))
-		if err != nil {
-			continue // so it does with this one
-		}
-		ctx, cancel := context.WithTimeout(ctx, e.Timeout)
-		_, refusal, _ := askInfo(ctx, binary) // as above
-		cancel()
-		if refusal != "" {
-			findings = append(findings, bad("containers without options of their own are refused by %s: %s", path, refusal))
-		}
-	}
-	if len(paths) == 0 {
-		return []Finding{none("there is no shim that could be asked")}
-	}
-	return orOK(findings, "accepted by "+strings.Join(paths, ", "))
 }
 
 // askInfo asks a shim for its version, and why it refuses the default configuration file; "" if it does not.
@@ -297,24 +264,4 @@ func unchangeable(path string, info fs.FileInfo) error {
 		return fmt.Errorf("%s can be written by others than its owner (%04o)", path, info.Mode().Perm())
 	}
 	return nil
-}
-
-// runnableDaemon returns the binary of a process, or what has replaced it since. It is not run through the link in
-// /proc, which may be another process's by now.
-func runnableDaemon(d Daemon) (string, error) {
-	exe, err := os.Readlink(d.Exe)
-	if err != nil {
-		return "", err
-	}
-	return runnable(strings.TrimSuffix(exe, " (deleted)"))
-}
-
-// sameMounts reports whether a process sees the mounts that this program does: a path is the same file for both.
-func sameMounts(d Daemon) bool {
-	own, err := os.Readlink("/proc/self/ns/mnt")
-	if err != nil {
-		return false
-	}
-	other, err := os.Readlink(filepath.Join(filepath.Dir(d.Exe), "ns/mnt"))
-	return err == nil && own == other
 }

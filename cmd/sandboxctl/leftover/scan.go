@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -129,12 +128,11 @@ func listens(ctx context.Context, socket string) (alive bool, pid int) {
 	const patience = time.Second // of a socket whose backlog is full, on which somebody listens
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
-	if err != nil {
+	conn, pid, err := shimclient.DialOwn(ctx, socket)
+	if err != nil { // one of another user may be listened on
 		return !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR), 0
 	}
-	defer conn.Close()                                  //nolint:errcheck // nothing was written
-	pid, _ = shimclient.CheckPeer(conn.(*net.UnixConn)) // 0 of another user's
+	_ = conn.Close() // nothing was written
 	return true, pid
 }
 
@@ -204,13 +202,13 @@ type shim struct {
 func (s *Scan) scanShims() (list []shim) {
 	of := "self"
 	if s.Daemon > 0 {
-		of = machine.PidText(s.Daemon)
+		of = strconv.Itoa(s.Daemon)
 	}
 	namespace := s.mountNamespace(of)
 	for _, pid := range s.Root.Pids() {
 		exe, _ := os.Readlink(s.Root.ProcFile(pid, "exe")) // it has none, or has ended
 		name := strings.TrimSuffix(filepath.Base(exe), " (deleted)")
-		if !strings.HasPrefix(name, "containerd-shim") || s.mountNamespace(machine.PidText(pid)) != namespace {
+		if !strings.HasPrefix(name, "containerd-shim") || s.mountNamespace(strconv.Itoa(pid)) != namespace {
 			continue
 		}
 		text, _ := os.ReadFile(s.Root.ProcFile(pid, "cmdline")) // as above

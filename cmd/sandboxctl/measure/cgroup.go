@@ -5,7 +5,6 @@ package measure
 
 import (
 	"bytes"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -20,37 +19,41 @@ import (
 type Hierarchies map[string]string
 
 // FindHierarchies reads the mounts of this process.
-func FindHierarchies() (Hierarchies, error) {
-	list, _, err := machine.Root("/").Hierarchies()
+func FindHierarchies(root machine.Root) (Hierarchies, error) {
+	mounts, err := root.Mounts()
 	h := Hierarchies{}
-	for _, one := range list {
-		if one.Unified {
-			h[""] = one.Dir
+	for _, m := range mounts {
+		if m.Mountpoint != machine.CgroupRoot && filepath.Dir(m.Mountpoint) != machine.CgroupRoot {
+			continue
 		}
-		for _, name := range one.Controllers {
-			h[name] = one.Dir
+		switch m.FSType {
+		case "cgroup2":
+			h[""] = m.Mountpoint
+		case "cgroup":
+			for name := range strings.SplitSeq(m.VFSOptions, ",") {
+				h[name] = m.Mountpoint
+			}
 		}
 	}
 	return h, err
 }
 
-// mode returns the layout of the machine, as Host.Cgroup has it.
-func (h Hierarchies) mode() string {
+// Mode returns the layout of the machine: v1, hybrid, v2 or none.
+func (h Hierarchies) Mode() string {
 	switch _, unified := h[""]; {
-	case h["memory"] == "" && h["cpu"] == "":
-		return "v2"
-	case unified:
+	case unified && len(h) > 1:
 		return "hybrid"
+	case unified:
+		return "v2"
+	case len(h) > 0:
+		return "v1"
 	}
-	return "v1"
+	return "none"
 }
 
-// Of returns the absolute path of a process's cgroup in each hierarchy.
-func (h Hierarchies) Of(pid int) (map[string]string, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		return nil, err
-	}
+// Of returns the absolute path of a process's cgroup in each hierarchy; none for a process that has ended.
+func (h Hierarchies) Of(root machine.Root, pid int) map[string]string {
+	text, _ := os.ReadFile(root.ProcFile(pid, "cgroup"))
 	dirs := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		// 4:cpu,cpuacct:/path, and 0::/path of v2 (cgroups(7))
@@ -60,12 +63,12 @@ func (h Hierarchies) Of(pid int) (map[string]string, error) {
 			continue
 		}
 		for name := range strings.SplitSeq(controllers, ",") {
-			if root, ok := h[name]; ok && (name != "" || h.mode() == "v2") {
-				dirs[name] = filepath.Join(root, path)
+			if mount, ok := h[name]; ok {
+				dirs[name] = filepath.Join(mount, path)
 			}
 		}
 	}
-	return dirs, nil
+	return dirs
 }
 
 // Below returns the cgroup at a path that a shim has named, in each hierarchy: that of the container, whose first
@@ -80,7 +83,7 @@ func (h Hierarchies) Below(absolute string, ofProcess map[string]string) map[str
 		}
 		for _, name := range []string{"", "cpu", "cpuacct", "cpuset", "memory", "pids"} {
 			own := filepath.Join(h[name], path)
-			if h[name] != "" && (name == "") == (h.mode() == "v2") && isDir(own) {
+			if h[name] != "" && (name == "") == (h.Mode() == "v2") && isDir(own) {
 				dirs[name] = own
 			}
 		}
@@ -101,7 +104,7 @@ type group struct {
 
 // path returns the path for people: on v1 that of one controller.
 func (g group) path() string {
-	for _, name := range []string{"", "memory", "cpu", "cpuacct", "pids"} {
+	for _, name := range []string{"memory", "cpu", "cpuacct", "pids", ""} {
 		if dir := g.dirs[name]; dir != "" {
 			return dir
 		}
@@ -158,7 +161,7 @@ const noLimit = 1 << 62
 
 // Read returns what the kernel says of a cgroup, given its path in each hierarchy, and false for one that is gone.
 func Read(dirs map[string]string) (Usage, bool) {
-	g := group{dirs, dirs[""] != ""}
+	g := group{dirs, dirs["memory"] == "" && dirs["cpu"] == "" && dirs[""] != ""}
 	u := Usage{Cgroup: g.path()}
 	if !isDir(u.Cgroup) {
 		return Usage{}, false
@@ -181,10 +184,10 @@ func Read(dirs map[string]string) (Usage, bool) {
 func (g group) readV2(u *Usage) {
 	cpu := g.text("", "cpu.stat")
 	us := func(key string) time.Duration { return time.Duration(numberIn(cpu, key)) * time.Microsecond }
-	u.CPU, u.User, u.System = us("usage_usec"), us("user_usec"), us("system_usec")
+	u.CPU = us("usage_usec")
 	u.Periods, u.Throttled = numberIn(cpu, "nr_periods"), numberIn(cpu, "nr_throttled")
 	u.Waited = us("throttled_usec")
-	u.Unknown.CPU, u.Unknown.Times = len(cpu) == 0, len(cpu) == 0
+	u.Unknown.CPU = len(cpu) == 0
 	u.Unknown.Throttling = !bytes.Contains(cpu, []byte("\nnr_periods ")) // which the controller cpu adds
 	u.Memory = less(g.counted(&u.Unknown.Memory, "", "memory.current", ""),
 		g.counted(&u.Unknown.Memory, "", "memory.stat", "inactive_file"))
@@ -199,10 +202,6 @@ func (g group) readV2(u *Usage) {
 
 func (g group) readV1(u *Usage) {
 	u.CPU = time.Duration(g.counted(&u.Unknown.CPU, "cpuacct", "cpuacct.usage", ""))
-	sampled := g.text("cpuacct", "cpuacct.stat")
-	u.User = time.Duration(numberIn(sampled, "user")) * tick
-	u.System = time.Duration(numberIn(sampled, "system")) * tick
-	u.Unknown.Times = len(sampled) == 0
 	cpu := g.text("cpu", "cpu.stat")
 	u.Unknown.Throttling = len(cpu) == 0
 	u.Periods, u.Throttled = numberIn(cpu, "nr_periods"), numberIn(cpu, "nr_throttled")
@@ -238,26 +237,20 @@ func pressure(text func(name string) []byte) Pressure {
 	return Pressure{CPU: parsePSI(text("cpu")), Memory: parsePSI(text("memory")), IO: parsePSI(text("io"))}
 }
 
-// parsePSI reads lines like "some avg10=0.12 avg60=0.00 avg300=0.00 total=1234", with microseconds in total.
+// parsePSI reads lines like "some avg10=0.12 avg60=0.00 avg300=0.00 total=1234".
 func parsePSI(text []byte) *PSI {
 	if len(text) == 0 {
 		return nil
 	}
 	var p PSI
 	for line := range strings.Lines(string(text)) {
-		kind, rest, _ := strings.Cut(line, " ")
-		average, total := &p.Some10, &p.SomeTotal
-		if kind == "full" {
-			average, total = &p.Full10, &p.FullTotal
-		}
-		for field := range strings.FieldsSeq(rest) {
-			switch name, value, _ := strings.Cut(field, "="); name {
-			case "avg10":
-				*average, _ = strconv.ParseFloat(value, 64) // the kernel writes a number
-			case "total":
-				n, _ := strconv.ParseUint(value, 10, 64) // as above
-				*total = time.Duration(n) * time.Microsecond
-			}
+		kind, rest, _ := strings.Cut(line, " avg10=")
+		average, _, _ := strings.Cut(rest, " ")
+		n, _ := strconv.ParseFloat(average, 64) // the kernel writes a number
+		if kind == "some" {
+			p.Some10 = n
+		} else {
+			p.Full10 = n
 		}
 	}
 	return &p

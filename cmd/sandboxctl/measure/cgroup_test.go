@@ -47,11 +47,11 @@ func TestRead_ReadsCgroupV2(t *testing.T) {
 	})
 	got, ok := Read(map[string]string{"": dir})
 	want := Usage{
-		Cgroup: dir, CPU: 3 * time.Millisecond, User: 2 * time.Millisecond, System: time.Millisecond, CPULimit: 1.5,
+		Cgroup: dir, CPU: 3 * time.Millisecond, CPULimit: 1.5,
 		Periods: 10, Throttled: 4, Waited: 500 * time.Microsecond, Memory: 6000, OOMKills: 3, Pids: 5, PidsLimit: 100,
 		CPUs: "0-2,5", Mems: "0",
 		Pressure: Pressure{
-			CPU: &PSI{Some10: 1.5, Full10: 0.25, SomeTotal: 2 * time.Millisecond, FullTotal: time.Millisecond}, IO: &PSI{},
+			CPU: &PSI{Some10: 1.5, Full10: 0.25}, IO: &PSI{},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
@@ -78,7 +78,7 @@ func TestRead_ReadsCgroupV1(t *testing.T) {
 	}
 	got, ok := Read(dirs)
 	want := Usage{
-		Cgroup: dirs["memory"], CPU: 4 * time.Millisecond, User: 30 * time.Millisecond, System: 10 * time.Millisecond,
+		Cgroup: dirs["memory"], CPU: 4 * time.Millisecond,
 		Periods: 8, Throttled: 2, Waited: 700, Memory: 8000, OOMKills: 1, Pids: 2, CPUs: "0-1", Mems: "0",
 	}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
@@ -111,7 +111,7 @@ func TestRead_WhatIsAbsentIsUnknown(t *testing.T) {
 		},
 		"v1 with half of memory": {
 			files: map[string]string{"memory.usage_in_bytes": "3\n"},
-			want:  Unknown{CPU: true, Times: true, Throttling: true, Memory: true, OOMKills: true, Pids: true},
+			want:  Unknown{CPU: true, Throttling: true, Memory: true, OOMKills: true, Pids: true},
 		},
 	} {
 		dir := filepath.Join(root, name)

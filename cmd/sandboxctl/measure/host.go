@@ -18,13 +18,12 @@ import (
 
 // Host is the machine.
 type Host struct {
-	CPUs     int           `json:"cpus"`      // online
-	CPU      time.Duration `json:"cpu_ns"`    // used by all, since the machine was started
-	Memory   uint64        `json:"memory"`    // bytes in use: all but what is available
-	Total    uint64        `json:"total"`     // bytes of memory
-	Pressure Pressure      `json:"pressure"`  // of the whole machine
-	Cgroup   string        `json:"cgroup"`    // v1, hybrid or v2
-	BootTime time.Time     `json:"boot_time"` // from /proc/stat
+	CPUs     int           `json:"cpus"`     // online
+	CPU      time.Duration `json:"cpu_ns"`   // used by all, since the machine was started
+	Memory   uint64        `json:"memory"`   // bytes in use: all but what is available
+	Total    uint64        `json:"total"`    // bytes of memory
+	Pressure Pressure      `json:"pressure"` // of the whole machine
+	Cgroup   string        `json:"cgroup"`   // v1, hybrid or v2
 }
 
 // Usage is read from the cgroup of a container. A counter begins with the cgroup.
@@ -33,8 +32,6 @@ type Usage struct {
 	Cgroup string `json:"cgroup,omitempty"`
 
 	CPU       time.Duration `json:"cpu_ns"`
-	User      time.Duration `json:"cpu_user_ns"`
-	System    time.Duration `json:"cpu_system_ns"`
 	CPULimit  float64       `json:"cpu_limit,omitempty"` // in CPUs; 0: none
 	Periods   uint64        `json:"periods"`             // of the limit, in which the container ran
 	Throttled uint64        `json:"throttled_periods"`   // of these, in which it had to wait
@@ -58,7 +55,6 @@ type Usage struct {
 // could not be read.
 type Unknown struct {
 	CPU        bool `json:"cpu,omitempty"`
-	Times      bool `json:"cpu_times,omitempty"`  // user and system
 	Throttling bool `json:"throttling,omitempty"` // periods
 	Memory     bool `json:"memory,omitempty"`
 	OOMKills   bool `json:"oom_kills,omitempty"`
@@ -74,10 +70,8 @@ type Pressure struct {
 
 // PSI is one file of pressure stall information (the kernel's Documentation/accounting/psi.rst).
 type PSI struct {
-	Some10    float64       `json:"some_avg10"` // percent of the last ten seconds in which some task waited
-	Full10    float64       `json:"full_avg10"` // all tasks
-	SomeTotal time.Duration `json:"some_total_ns"`
-	FullTotal time.Duration `json:"full_total_ns"`
+	Some10 float64 `json:"some_avg10"` // percent of the last ten seconds in which some task waited
+	Full10 float64 `json:"full_avg10"` // all tasks
 }
 
 // tick is the unit of times in /proc: USER_HZ is 100 on each architecture that the shim runs on.
@@ -93,7 +87,7 @@ func ReadHost(h Hierarchies) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	host := Host{Cgroup: h.mode(), CPUs: max(bytes.Count(stat, []byte("\ncpu")), 1)}
+	host := Host{Cgroup: h.Mode(), CPUs: max(bytes.Count(stat, []byte("\ncpu")), 1)}
 	all, _, _ := strings.Cut(string(stat), "\n")
 	const idle, iowait, steal = 3, 4, 7 // proc_stat(5): user nice system idle iowait irq softirq steal guest…
 	for i, field := range strings.Fields(all)[1:] {
@@ -101,7 +95,6 @@ func ReadHost(h Hierarchies) (Host, error) {
 			host.CPU += time.Duration(n) * tick
 		}
 	}
-	host.BootTime = time.Unix(int64(numberIn(stat, "btime")), 0)
 	host.Total = Field(memory, "MemTotal")
 	host.Memory = less(host.Total, Field(memory, "MemAvailable"))
 	host.Pressure = pressure(func(name string) []byte {

@@ -43,7 +43,7 @@ func dial(ctx context.Context, c Config) (*grpc.ClientConn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	probe, err := dialOwn(ctx, c.Address)
+	probe, _, err := shim.DialOwn(ctx, c.Address)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("containerd's socket %s: does not exist: is containerd running? --address names another",
@@ -55,22 +55,12 @@ func dial(ctx context.Context, c Config) (*grpc.ClientConn, error) {
 	// While containerd is down, the client connects again once a second.
 	again := backoff.Config{BaseDelay: time.Second, Multiplier: 1, MaxDelay: time.Second}
 	return grpc.NewClient("unix://"+c.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dialOwn(ctx, c.Address) }),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			conn, _, err := shim.DialOwn(ctx, c.Address)
+			return conn, err
+		}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: c.Timeout}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
-}
-
-// dialOwn connects to a socket, and refuses one that another user has made: root must not trust that.
-func dialOwn(ctx context.Context, path string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := shim.CheckPeer(conn.(*net.UnixConn)); err != nil {
-		_ = conn.Close() // nothing was said
-		return nil, err
-	}
-	return conn, nil
 }
 
 // Version returns that of containerd.
@@ -81,33 +71,28 @@ func (n *Node) Version(ctx context.Context) (string, error) {
 
 // Known calls add with each container, task and sandbox.
 func (n *Node) Known(ctx context.Context, add func(namespace, id string)) error {
-	ctx, cancel := context.WithTimeout(ctx, n.config.Timeout)
-	defer cancel()
-	names, err := n.namespaces(ctx)
-	if err != nil {
+	if err := n.list(ctx); err != nil {
 		return err
 	}
+	for _, c := range n.containers {
+		add(c.Namespace, c.ID)
+	}
+	for _, s := range n.sandboxes {
+		add(s.namespace, s.id)
+	}
+	names, err := n.namespaces(ctx)
 	for _, namespace := range names {
-		err := n.eachContainer(ctx, namespace, func(c *containersapi.Container) { add(namespace, c.ID) })
-		if err != nil {
-			return err
-		}
-		tasks, err := tasksapi.NewTasksClient(n.conn).List(namespaces.WithNamespace(ctx, namespace), &tasksapi.ListTasksRequest{})
+		ctx, cancel := n.in(ctx, namespace)
+		defer cancel()
+		tasks, err := tasksapi.NewTasksClient(n.conn).List(ctx, &tasksapi.ListTasksRequest{})
 		if err != nil {
 			return fmt.Errorf("containerd: list tasks of %s: %w", namespace, errgrpc.ToNative(err))
 		}
 		for _, t := range tasks.Tasks {
 			add(namespace, t.ID)
 		}
-		boxes, err := n.listSandboxes(ctx, namespace)
-		if err != nil {
-			return err
-		}
-		for _, b := range boxes {
-			add(namespace, b.SandboxID)
-		}
 	}
-	return nil
+	return err
 }
 
 // namespaces returns those of containerd that are asked for.

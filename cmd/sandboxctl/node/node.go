@@ -81,7 +81,7 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := measure.FindHierarchies()
+	h, err := measure.FindHierarchies("/")
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -196,7 +196,7 @@ func (n *Node) readUsage(c *container) {
 	if c.State == NoTask {
 		return
 	}
-	dirs, _ := n.hierarchies.Of(c.livingPid()) // it may have ended
+	dirs := n.hierarchies.Of("/", c.livingPid())
 	if c.cgroup != "" {
 		dirs = n.hierarchies.Below(c.cgroup, dirs)
 	}
@@ -267,9 +267,5 @@ func (c *container) take(a *inspect.Container) {
 	if a.Exit != nil {
 		c.ExitStatus = uint32(a.Exit.Status)
 	}
-	if s := a.CPUSet; s != nil {
-		c.CPUSet = &CPUSet{
-			Source: s.Source, CPUs: s.CPUs, Mems: s.Mems, Pinned: s.Pinned, Writes: s.Writes, Error: s.Error,
-		}
-	}
+	c.CPUSet = a.CPUSet
 }

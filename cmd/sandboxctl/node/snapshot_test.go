@@ -33,12 +33,12 @@ func write(t *testing.T, dir string, files map[string]string) {
 func TestRates_AreSinceTheEarlierSnapshot(t *testing.T) {
 	start := time.Unix(1000, 0)
 	before := Container{ReadAt: start, ExecsStarted: 2, ExecsKnown: true, Usage: measure.Usage{
-		Cgroup: "/c", CPU: time.Second, Periods: 10, Throttled: 1, OOMKills: 1, Pressure: measure.Pressure{CPU: &measure.PSI{SomeTotal: time.Second}},
+		Cgroup: "/c", CPU: time.Second, Periods: 10, Throttled: 1, OOMKills: 1,
 	}}
 	after := Container{ReadAt: start.Add(2 * time.Second), ExecsStarted: 8, ExecsKnown: true, Usage: measure.Usage{
-		Cgroup: "/c", CPU: 4 * time.Second, Periods: 20, Throttled: 6, OOMKills: 3, Pressure: measure.Pressure{CPU: &measure.PSI{SomeTotal: 2 * time.Second}},
+		Cgroup: "/c", CPU: 4 * time.Second, Periods: 20, Throttled: 6, OOMKills: 3,
 	}}
-	want := Rates{CPU: 1.5, Throttled: 0.5, Execs: 3, OOMKills: 2, CPUPressure: 0.5}
+	want := Rates{CPU: 1.5, Throttled: 0.5, Execs: 3, OOMKills: 2}
 	if got := after.RatesSince(&before); got != want {
 		t.Errorf("rates = %+v, want %+v", got, want)
 	}

@@ -13,16 +13,19 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
+	"sandbox.internal/shim/cmd/sandboxctl/shim"
+	"sandbox.internal/shim/pkg/inspect"
 )
 
 // fake is a Source, and what it was asked.
 type fake struct {
 	at        time.Time // of an answer about processes; zero: the snapshot's
 	snapshot  *node.Snapshot
-	processes []node.Process
+	processes []shim.Process
 	err       error
 	hangs     error // of containerd; shims still answer
 	asked     []string
@@ -37,7 +40,7 @@ func (f *fake) Snapshot(context.Context) (*node.Snapshot, error) {
 	return &s, nil
 }
 
-func (f *fake) Processes(_ context.Context, namespace, id string) ([]node.Process, error) {
+func (f *fake) Processes(_ context.Context, namespace, id string) ([]shim.Process, error) {
 	f.asked = append(f.asked, "processes of "+namespace+"/"+id)
 	return f.processes, f.err
 }
@@ -160,7 +163,7 @@ func snapshot(seconds int) *node.Snapshot {
 						Cgroup: "/c", CPU: used(0.8), Memory: 200 << 20, MemoryLimit: 512 << 20, Pids: 5, PidsLimit: 100, CPUs: "0-1", OOMKills: 2,
 						Periods: uint64(seconds) * 10, Throttled: uint64(seconds) * 4, Pressure: measure.Pressure{CPU: psi(12.3), Memory: psi(1)},
 					},
-					CPUSet: &node.CPUSet{Source: "/sys/fs/cgroup/kubepods/pod1"},
+					CPUSet: &inspect.CPUSet{Source: "/sys/fs/cgroup/kubepods/pod1"},
 				},
 				{
 					Namespace: "k8s.io", ID: "a2", Name: "sidecar", State: node.Running, Pid: 12, ExecsKnown: true,
@@ -199,11 +202,11 @@ func many(n, seconds int) *node.Snapshot {
 
 // processList are those of the container nginx, so many seconds after the start. The second one's start is seen as the
 // shim tells it, a bit different each time; the third one's pid is a new process each time.
-func processList(seconds int) []node.Process {
+func processList(seconds int) []shim.Process {
 	passed := time.Duration(seconds) * time.Second
-	return []node.Process{
-		{Pid: 11, Name: "nginx: master", Started: start, CPU: time.Minute, RSS: 5 << 20},
-		{Pid: 12, Name: "nginx: worker", Started: start.Add(passed / 1000), CPU: passed / 2, RSS: 90 << 20},
-		{Pid: 13, Exec: "e1", Name: "sh", Started: start.Add(2 * passed), CPU: passed / 10, RSS: 1 << 20},
+	return []shim.Process{
+		{Pid: 11, Name: "nginx: master", Started: timestamppb.New(start), CPU: time.Minute, RSS: 5 << 20},
+		{Pid: 12, Name: "nginx: worker", Started: timestamppb.New(start.Add(passed / 1000)), CPU: passed / 2, RSS: 90 << 20},
+		{Pid: 13, Exec: "e1", Name: "sh", Started: timestamppb.New(start.Add(2 * passed)), CPU: passed / 10, RSS: 1 << 20},
 	}
 }

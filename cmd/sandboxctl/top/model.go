@@ -14,6 +14,7 @@ import (
 
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
+	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
 
 // model is all that the screen shows. Only Update changes it.
@@ -45,8 +46,8 @@ func newModel(ctx context.Context, s Source, interval time.Duration) *model {
 // processes is the list of the processes of one container, those that use most first.
 type processes struct {
 	of     row
-	now    []node.Process
-	before map[int]node.Process // by pid
+	now    []shim.Process
+	before map[int]shim.Process // by pid
 	taken  time.Time
 	passed time.Duration // between the last two
 	known  bool          // there was an answer
@@ -59,9 +60,9 @@ type processes struct {
 const sameStart = time.Second
 
 // cpu returns the share of one CPU that a process has used since it was last seen.
-func (v *processes) cpu(p node.Process) float64 {
+func (v *processes) cpu(p shim.Process) float64 {
 	before, seen := v.before[p.Pid]
-	if !seen || v.passed <= 0 || p.CPU < before.CPU || p.Started.Sub(before.Started).Abs() > sameStart {
+	if !seen || v.passed <= 0 || p.CPU < before.CPU || p.Started.AsTime().Sub(before.Started.AsTime()).Abs() > sameStart {
 		return 0
 	}
 	return float64(p.CPU-before.CPU) / float64(v.passed)
@@ -72,12 +73,12 @@ func (v *processes) take(a answer) {
 	if a.procErr != nil {
 		return
 	}
-	v.before = map[int]node.Process{}
+	v.before = map[int]shim.Process{}
 	for _, p := range v.now {
 		v.before[p.Pid] = p
 	}
 	v.passed, v.taken, v.now = a.procAt.Sub(v.taken), a.procAt, a.processes
-	slices.SortFunc(v.now, func(a, b node.Process) int { return cmp.Or(cmp.Compare(v.cpu(b), v.cpu(a)), a.Pid-b.Pid) })
+	slices.SortFunc(v.now, func(a, b shim.Process) int { return cmp.Or(cmp.Compare(v.cpu(b), v.cpu(a)), a.Pid-b.Pid) })
 }
 
 // answer is what the source returned.
@@ -85,7 +86,7 @@ type answer struct {
 	snapshot  *node.Snapshot
 	err       error
 	of        *processes // whose processes; nil: nobody's
-	processes []node.Process
+	processes []shim.Process
 	procAt    time.Time // when their shim had answered
 	procErr   error
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"sandbox.internal/shim/cmd/sandboxctl/node"
+	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
 
 func TestModel_ShowsPodsAndWhatTheyUse(t *testing.T) {
@@ -215,7 +216,7 @@ func TestModel_NamesAreText(t *testing.T) {
 		s.Pods[0].Name, s.Pods[0].Containers[0].Name = evil, evil
 		s.Pods[0].Containers[0].Error = evil
 	}))
-	x.source.processes = []node.Process{{Pid: 1, Name: evil, Exec: evil}}
+	x.source.processes = []shim.Process{{Pid: 1, Name: evil, Exec: evil}}
 	x.press("end", "enter")
 	x.later(x.source.snapshot)
 	for _, content := range []string{x.View().Content, func() string { x.press("esc"); return x.View().Content }()} {

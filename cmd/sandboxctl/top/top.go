@@ -25,12 +25,13 @@ import (
 
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
+	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
 
 // Source reports what a node runs. It is asked by one goroutine at a time.
 type Source interface {
 	Snapshot(ctx context.Context) (*node.Snapshot, error)
-	Processes(ctx context.Context, namespace, id string) ([]node.Process, error)
+	Processes(ctx context.Context, namespace, id string) ([]shim.Process, error)
 }
 
 const (

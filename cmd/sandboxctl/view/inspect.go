@@ -88,14 +88,6 @@ func (p *printer) inspection(in *node.Inspection, all bool) {
 	if k := in.Known; k != nil {
 		p.known(k, all)
 	}
-	if len(in.Namespaces) > 0 {
-		p.section("Namespaces")
-		for _, n := range in.Namespaces {
-			p.row(n.Type, "%s, %s", n.Inode, map[string]string{
-				"host": "the host's", "shim": "the pod's", "container": "its own",
-			}[n.Of])
-		}
-	}
 	p.shim(in)
 }
 
@@ -124,39 +116,29 @@ func (p *printer) container(in *node.Inspection, c *node.Container) {
 	}
 	p.section("Usage")
 	p.row("cgroup", "%s", u.Cgroup)
-	ms := func(unknown bool, d time.Duration) string {
+	known := func(unknown bool, text string) string {
 		if unknown {
 			return "-"
 		}
-		return d.Round(time.Millisecond).String()
+		return text
 	}
-	p.row("cpu time", "%s (user %s, system %s)", ms(u.Unknown.CPU, u.CPU), ms(u.Unknown.Times, u.User),
-		ms(u.Unknown.Times, u.System))
+	p.row("cpu time", "%s", known(u.Unknown.CPU, u.CPU.Round(time.Millisecond).String()))
 	if u.CPULimit > 0 && !u.Unknown.Throttling {
 		p.row("cpu limit", "%.2f, throttled in %d of %d periods, %v in all", u.CPULimit, u.Throttled, u.Periods,
 			u.Waited.Round(time.Millisecond))
 	}
 	p.row("memory", "%s", memory(c))
-	kills, pids := fmt.Sprint(u.OOMKills), fmt.Sprint(u.Pids)
-	if u.Unknown.OOMKills {
-		kills = "-"
-	}
-	p.row("oom kills", "%s", kills)
-	switch {
-	case u.Unknown.Pids:
-		pids = "-"
-	case u.PidsLimit > 0:
+	p.row("oom kills", "%s", known(u.Unknown.OOMKills, fmt.Sprint(u.OOMKills)))
+	pids := fmt.Sprint(u.Pids)
+	if u.PidsLimit > 0 {
 		pids += fmt.Sprintf("/%d", u.PidsLimit)
 	}
-	p.row("pids", "%s", pids)
+	p.row("pids", "%s", known(u.Unknown.Pids, pids))
 	p.row("cpus", "%s", u.CPUs)
 	p.row("memory nodes", "%s", u.Mems)
-	for _, one := range []struct {
-		name string
-		psi  *measure.PSI
-	}{{"cpu", u.Pressure.CPU}, {"memory", u.Pressure.Memory}, {"io", u.Pressure.IO}} {
-		if one.psi != nil {
-			p.row(one.name+" pressure", "some %.2f %%, full %.2f %% of the last 10 s", one.psi.Some10, one.psi.Full10)
+	for i, psi := range []*measure.PSI{u.Pressure.CPU, u.Pressure.Memory, u.Pressure.IO} {
+		if name := []string{"cpu", "memory", "io"}[i]; psi != nil {
+			p.row(name+" pressure", "some %.2f %%, full %.2f %% of the last 10 s", psi.Some10, psi.Full10)
 		}
 	}
 }
@@ -182,7 +164,6 @@ func (p *printer) known(k *inspect.Container, all bool) {
 		p.row("source", "%s", s.Source)
 		p.row("cpus", "%s", s.CPUs)
 		p.row("memory nodes", "%s", s.Mems)
-		p.row("writes", "%d", s.Writes)
 		if s.Pinned {
 			p.row("pinned", "it has a cpuset of its own meanwhile")
 		}
@@ -214,18 +195,11 @@ func (p *printer) known(k *inspect.Container, all bool) {
 		}
 		p.row("exec "+e.ID, "%s", text)
 	}
-	p.verdicts(k)
-}
-
-// shownVerdicts is how many of the last are shown to people.
-const shownVerdicts = 10
-
-func (p *printer) verdicts(k *inspect.Container) {
-	if len(k.Verdicts) == 0 {
-		return
+	if len(k.Verdicts) > 0 {
+		p.section("Verdicts on the last runs")
 	}
-	p.section("Verdicts on the last runs")
-	for _, v := range k.Verdicts[max(0, len(k.Verdicts)-shownVerdicts):] {
+	const most = 10 // are shown to people
+	for _, v := range k.Verdicts[max(0, len(k.Verdicts)-most):] {
 		text := fmt.Sprintf("status %d after %v, cpu %v, memory %s", v.Status, v.Wall.Round(time.Millisecond),
 			v.CPU.Round(time.Millisecond), Bytes(v.MemoryPeak))
 		if v.Limit != "" {

@@ -5,6 +5,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,7 +91,7 @@ func writeTable(w io.Writer, s *node.Snapshot, full bool) error {
 			if c.Name != c.ID {
 				name = cut(c.Name, idWidth) + " (" + cut(c.ID, shortID) + ")"
 			}
-			row(c.Namespace, pod, name, string(c.State), number(c.Pid), shim, execs(&c), memory(&c), dash(c.Usage.CPUs),
+			row(c.Namespace, pod, name, string(c.State), number(c.Pid), shim, execs(&c), memory(&c), cmp.Or(c.Usage.CPUs, "-"),
 				source(&c), short(c.Runtime))
 			if c.Error != "" && c.Error != p.Shim.Error {
 				problems = append(problems, fmt.Sprintf("%s %s: %s", c.Namespace, c.ID, c.Error))
@@ -111,13 +112,6 @@ func number(n int) string {
 		return "-"
 	}
 	return fmt.Sprint(n)
-}
-
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 func execs(c *node.Container) string {
@@ -152,7 +146,7 @@ func short(runtime string) string {
 	for _, prefix := range []string{"io.containerd.", "containerd-shim-"} {
 		runtime = strings.TrimPrefix(runtime, prefix)
 	}
-	return dash(runtime)
+	return cmp.Or(runtime, "-")
 }
 
 // Bytes returns a size for people: 4.2M.

@@ -30,7 +30,7 @@ func TestTables_ArePrintable(t *testing.T) {
 	const evil = "\x1b]0;x\a\x9b2J\u202e\r\xff"
 	c := node.Container{
 		Namespace: evil, ID: evil, Name: "name" + evil, Image: evil, Runtime: evil, State: evil, Error: "container" + evil,
-		Usage: measure.Usage{Cgroup: evil, CPUs: evil, Mems: evil}, CPUSet: &node.CPUSet{Source: evil, Pinned: true},
+		Usage: measure.Usage{Cgroup: evil, CPUs: evil, Mems: evil}, CPUSet: &inspect.CPUSet{Source: evil, Pinned: true},
 	}
 	p := node.Pod{
 		Namespace: evil, ID: evil, Name: evil, Sandbox: true, Containers: []node.Container{c},
@@ -53,7 +53,7 @@ func TestTables_ArePrintable(t *testing.T) {
 		Verdicts: []limit.Verdict{{Exec: evil, Limit: evil}},
 	}
 	in := &node.Inspection{
-		Namespace: evil, Pod: p, Container: &c, Known: known, Namespaces: []node.Namespace{{Type: evil, Inode: evil}},
+		Namespace: evil, Pod: p, Container: &c, Known: known,
 		Shim: &inspect.Shim{Containerd: evil, Events: inspect.Events{Waiting: 1, Oldest: evil, Problem: evil}},
 	}
 	pr := printer{w: &out}

@@ -5,12 +5,19 @@ package node
 
 import (
 	"cmp"
+	"context"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
+
 	"sandbox.internal/shim/cmd/sandboxctl/measure"
+	"sandbox.internal/shim/cmd/sandboxctl/shim"
+	"sandbox.internal/shim/pkg/inspect"
 )
 
 // Snapshot is what a node runs at one time. Pods are in the order of namespace, name and id.
@@ -60,10 +67,10 @@ type Container struct {
 	ExecsStarted uint64 `json:"execs_started"` // since the container was created, as far as is known
 	ExecsKnown   bool   `json:"execs_known"`   // false: of runc's shims, which do not count
 
-	Usage  measure.Usage `json:"usage"`
-	Rates  *Rates        `json:"rates,omitempty"`  // nil: there is no earlier snapshot
-	CPUSet *CPUSet       `json:"cpuset,omitempty"` // nil: it follows no source
-	Error  string        `json:"error,omitempty"`  // why something is not known
+	Usage  measure.Usage   `json:"usage"`
+	Rates  *Rates          `json:"rates,omitempty"`  // nil: there is no earlier snapshot
+	CPUSet *inspect.CPUSet `json:"cpuset,omitempty"` // nil: it follows no source
+	Error  string          `json:"error,omitempty"`  // why something is not known
 }
 
 // State of a container.
@@ -91,26 +98,12 @@ func (c *Container) livingPid() int {
 	return 0
 }
 
-// CPUSet is the state of a container that follows the cpuset of another cgroup.
-type CPUSet struct {
-	Source string `json:"source"` // absolute path of the cgroup
-	CPUs   string `json:"cpus"`   // that it was assigned
-	Mems   string `json:"mems,omitempty"`
-	Pinned bool   `json:"pinned,omitempty"` // it has a cpuset of its own for now
-	Writes int    `json:"writes"`
-	Error  string `json:"error,omitempty"` // why the last assignment is kept
-}
-
 // Rates are what a container did between two snapshots, per second.
 type Rates struct {
 	CPU       float64 `json:"cpu"`       // CPUs in use: 1.5 is one and a half
 	Throttled float64 `json:"throttled"` // share of periods in which it had to wait, 0 to 1
 	Execs     float64 `json:"execs"`
 	OOMKills  uint64  `json:"oom_kills"` // that many, not per second
-	// Shares of the time in which some task waited, 0 to 1; 0 where that is not known.
-	CPUPressure    float64 `json:"cpu_pressure"`
-	MemoryPressure float64 `json:"memory_pressure"`
-	IOPressure     float64 `json:"io_pressure"`
 }
 
 // RatesSince returns what a container did since an earlier snapshot of it. All are 0 for a container that was made
@@ -124,19 +117,8 @@ func (c *Container) RatesSince(earlier *Container) Rates {
 	if c.Usage.CPU < earlier.Usage.CPU || c.Usage.Unknown != earlier.Usage.Unknown {
 		return Rates{}
 	}
-	share := func(now, before *measure.PSI) float64 {
-		if now == nil || before == nil || now.SomeTotal < before.SomeTotal {
-			return 0
-		}
-		return min(float64(now.SomeTotal-before.SomeTotal)/float64(passed), 1)
-	}
 	u, e := &c.Usage, &earlier.Usage
-	r := Rates{
-		CPU:            float64(u.CPU-e.CPU) / float64(passed),
-		CPUPressure:    share(u.Pressure.CPU, e.Pressure.CPU),
-		MemoryPressure: share(u.Pressure.Memory, e.Pressure.Memory),
-		IOPressure:     share(u.Pressure.IO, e.Pressure.IO),
-	}
+	r := Rates{CPU: float64(u.CPU-e.CPU) / float64(passed)}
 	if c.ExecsKnown && earlier.ExecsKnown && c.ExecsStarted >= earlier.ExecsStarted {
 		r.Execs = float64(c.ExecsStarted-earlier.ExecsStarted) / passed.Seconds()
 	}
@@ -182,16 +164,6 @@ func (s *Snapshot) Container(namespace, id string) *Container {
 		}
 	}
 	return nil
-}
-
-// Process is one process of a container.
-type Process struct {
-	Pid     int           `json:"pid"`
-	Exec    string        `json:"exec,omitempty"` // to which it belongs; empty: the container's own, or not known
-	Name    string        `json:"name"`
-	Started time.Time     `json:"started"`
-	CPU     time.Duration `json:"cpu_ns"`
-	RSS     uint64        `json:"rss"`
 }
 
 // pods groups the containers.
@@ -242,4 +214,133 @@ func runtimeName(name string) string {
 		return filepath.Base(name)
 	}
 	return name
+}
+
+// Inspection is all that is known of one container or of an empty sandbox.
+type Inspection struct {
+	Namespace string     `json:"namespace"`
+	Pod       Pod        `json:"pod"`
+	Container *Container `json:"container,omitempty"` // none: the id is that of a sandbox
+	// What the shim reports, if it is one of this project and answers.
+	Known *inspect.Container `json:"known,omitempty"`
+	Shim  *inspect.Shim      `json:"shim,omitempty"`
+	// The shim's share of memory; 0: it is not known.
+	ShimPSS uint64 `json:"shim_pss,omitempty"`
+}
+
+// Find returns the namespace and the id of the container or sandbox that id, or the beginning of its id, names.
+func (s *Snapshot) Find(id string) (namespace, full string, err error) {
+	var exact, begin []key
+	add := func(k key) {
+		if k.id == id {
+			exact = append(exact, k)
+		} else if strings.HasPrefix(k.id, id) {
+			begin = append(begin, k)
+		}
+	}
+	for _, p := range s.Pods {
+		sandbox := p.Sandbox
+		for _, c := range p.Containers {
+			add(key{c.Namespace, c.ID})
+			sandbox = sandbox && c.ID != p.ID
+		}
+		if sandbox {
+			add(key{p.Namespace, p.ID})
+		}
+	}
+	found := exact
+	if len(found) == 0 && id != "" {
+		found = begin
+	}
+	switch len(found) {
+	case 0:
+		return "", "", fmt.Errorf("%q: no container and no sandbox has this id, or one that begins with it", id)
+	case 1:
+		return found[0].namespace, found[0].id, nil
+	}
+	var names []string
+	for _, k := range found {
+		names = append(names, k.id+" in namespace "+k.namespace)
+	}
+	return "", "", fmt.Errorf("%q: must name one, and names %s: give more of the id, or --namespace",
+		id, strings.Join(names, " and "))
+}
+
+// Inspect returns what is known of a container or a sandbox.
+func (n *Node) Inspect(ctx context.Context, id string) (*Inspection, error) {
+	s, err := n.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	namespace, id, err := s.Find(id)
+	if err != nil {
+		return nil, err
+	}
+	in := &Inspection{Namespace: namespace, Container: s.Container(namespace, id)}
+	for _, p := range s.Pods {
+		if p.Namespace == namespace && (p.ID == id || s.in(p, id)) {
+			in.Pod = p
+			break
+		}
+	}
+	if known := n.shims[in.Pod.Shim.Address]; known != nil && known.Error == "" && !known.other {
+		in.Shim = &known.answer.Shim
+		for i := range known.answer.Containers {
+			if c := &known.answer.Containers[i]; in.Container != nil && c.ID == id {
+				in.Known = c
+			}
+		}
+	}
+	if pid := in.Pod.Shim.Pid; pid != 0 {
+		rollup, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)) // it may have ended
+		in.ShimPSS = measure.Field(rollup, "Pss")
+	}
+	return in, nil
+}
+
+func (s *Snapshot) in(p Pod, id string) bool {
+	for _, c := range p.Containers {
+		if c.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// Dial connects to the shim of a container or a sandbox, and returns its full id.
+func (n *Node) Dial(ctx context.Context, id string) (client *shim.Client, full string, err error) {
+	s, err := n.Snapshot(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	namespace, full, err := s.Find(id)
+	if err != nil {
+		return nil, "", err
+	}
+	address, err := shim.Find(n.config.State, namespace, full)
+	if err != nil {
+		return nil, "", err
+	}
+	client, err = shim.Dial(ctx, address)
+	return client, full, err
+}
+
+// Processes lists the processes of a container in the order of their pids. Shims other than this project's do not say.
+func (n *Node) Processes(ctx context.Context, namespace, id string) ([]shim.Process, error) {
+	ctx, cancel := context.WithTimeout(ctx, n.config.Timeout)
+	defer cancel()
+	address, err := shim.Find(n.config.State, namespace, id)
+	if err != nil {
+		return nil, err
+	}
+	client, err := shim.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	list, err := client.Processes(ctx, id)
+	if errdefs.IsNotImplemented(err) {
+		return nil, fmt.Errorf("%s: its shim is of another runtime, which does not say", id)
+	}
+	return list, err
 }
