@@ -292,7 +292,7 @@ run 0 ctr tasks delete demo
 answer 'exit code 137'
 run 0 ctr containers delete demo
 
-# docs/executors.md: readiness, sockets, execs with a cgroup. The runc shim has none of these.
+# docs/executors.md: readiness, sockets, limits of execs. The runc shim has none of these.
 if [ "$RUNTIME" = io.containerd.sandbox.v1 ]; then
 	say "A service: start returns when it is ready, its socket is open before it runs, and an exec that takes too long ends whole"
 	cat >"$work/service.sh" <<-'SCRIPT'
@@ -303,7 +303,7 @@ if [ "$RUNTIME" = io.containerd.sandbox.v1 ]; then
 	echo 'AllowUnsafeAnnotations = ["host-rootfs", "pid-file", "listen"]' >"$work/allow.toml"
 	run 0 ctr run --detach --runtime "$RUNTIME" --runtime-config-path "$work/allow.toml" --annotation "$RUNTIME/notify=true" \
 		--annotation "$RUNTIME/listen=log=unix:///dev/log?type=dgram web=tcp://0.0.0.0:80" \
-		--annotation "$RUNTIME/exec-cgroup=true" --annotation "$RUNTIME/exec-timeout=1s" \
+		--annotation "$RUNTIME/exec-limits=wall-time=1s" \
 		--mount "type=bind,src=$work/service.sh,dst=/service.sh,options=bind:ro" "$image" service sh /service.sh
 	run 0 ctr tasks exec --exec-id told service cat /told
 	answer '^sockets: log:web$'

@@ -75,10 +75,10 @@ func (t *task) end() (image string) {
 
 // The checkpoint is made while an exec runs, which is no part of it.
 func TestCheckpoint_OfAContainerWhoseExecsHaveCgroups(t *testing.T) {
-	harness.OursOnly(t, "exec-cgroup")
+	harness.OursOnly(t, "exec-limits")
 	needCriu(t)
 	e := newEnv(t)
-	for i, opts := range []oci.SpecOpts{nested(""), execLimits("pids=50,memory=64Mi")} {
+	for i, opts := range []oci.SpecOpts{execLimits("on"), execLimits("pids=50,memory=64Mi")} {
 		cfg := config{opts: with(opts)}
 		c := e.count(fmt.Sprint("c", i), cfg)
 		x := c.family("e1")

@@ -14,20 +14,9 @@ import (
 	cgroup1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 	cgroup2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/integration/harness"
 )
-
-// nested gives each exec a cgroup, and a deadline unless timeout is empty.
-func nested(timeout string) oci.SpecOpts {
-	annotations := map[string]string{"io.containerd.sandbox.v1/exec-cgroup": "true"}
-	if timeout != "" {
-		annotations["io.containerd.sandbox.v1/exec-timeout"] = timeout
-	}
-	return oci.WithAnnotations(annotations)
-}
 
 // daemon starts a process in a session of its own, which is not its parent's to wait for any more. It makes a file.
 func daemon(file string) string {
@@ -69,88 +58,19 @@ func (t *task) execCgroups() []string {
 	return found
 }
 
-func TestExec_KillEndsAllThatItStarted(t *testing.T) {
-	harness.OursOnly(t, "exec-cgroup")
-	e := newEnv(t)
-	for id, opts := range map[string][]oci.SpecOpts{
-		"launcher": nil,
-		"fallback": {spec(func(s *oci.Spec) { s.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} })},
-		"hostpids": {oci.WithHostNamespace(specs.PIDNamespace)},
-		"cgroupns": {oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.CgroupNamespace})},
-	} {
-		c := e.run(id, config{opts: append(opts, nested(""))}, "sleep", "1000")
-		x := c.family("e1")
-		c.wantProcesses(4) // init, the shell, its sleep and its daemon
-		if len(c.execCgroups()) == 0 {
-			t.Errorf("%s: no cgroup of the exec", id)
-		}
-		e.must(x.Kill(e.ctx, syscall.SIGTERM), "SIGTERM") // for the leader alone
-		if got := x.exit(); got != 143 {
-			t.Errorf("%s: status of e1 = %d, want 143", id, got)
-		}
-		x.delete()
-		c.wantProcesses(3) // what e1 left lives on, as without a cgroup
-		x2 := c.family("e2")
-		c.wantProcesses(6)
-		x2.kill()
-		infos, err := c.Pids(e.ctx)
-		e.must(err, "pids")
-		if len(infos) != 3 {
-			t.Errorf("%s: %d processes once e2 is deleted, want 3", id, len(infos))
-		}
-		c.kill()
-		if left := c.execCgroups(); len(left) > 0 {
-			t.Errorf("%s: cgroups left: %v", id, left)
-		}
-	}
-}
-
-func TestExec_EndsAtItsDeadline(t *testing.T) {
-	harness.OursOnly(t, "exec-timeout")
-	e := newEnv(t)
-	c := e.run("c1", config{opts: with(nested("1s"))}, "sleep", "1000")
-	short := c.exec("short", config{}, nil, "sh", "-c", "exit 3")
-	e.must(short.Start(e.ctx), "start short")
-	short.wantExit(3)
-	long := c.exec("long", config{}, nil, "sh", "-c",
-		daemon("/tmp/daemon")+"trap '' TERM; while :; do sleep 1000; done")
-	e.must(long.Start(e.ctx), "start long")
-	c.file("/tmp/daemon")
-	long.wantExit(137)
-	c.wantProcesses(1)
-	log := e.containerd.LogFrom(e.logStart)
-	for _, want := range []string{
-		`msg="exec killed: it ran for longer than exec-timeout, which is 1s" container=c1 exec=long`,
-		"exec=long", "exec=short", `msg="exec ended"`, "cpu=", "memory",
-	} {
-		if !strings.Contains(log, want) {
-			t.Errorf("log has no %q", want)
-		}
-	}
-	if strings.Count(log, "exec killed") != 1 {
-		t.Error("the log tells of more than one deadline")
-	}
-	if left := c.execCgroups(); len(left) > 0 {
-		t.Errorf("cgroups left: %v", left)
-	}
-	c.kill()
-	e.wantEvents("c1", "create c1 | start c1 | exec-added short | exec-start short | exit short 3 | "+
-		"exec-added long | exec-start long | exit long 137 | exit c1 137 | delete c1")
-}
-
 // cgroup v1 lets nothing die that is frozen: there it ends with the pause.
 func TestExec_DeadlineDuringAPause(t *testing.T) {
-	harness.OursOnly(t, "exec-timeout")
+	harness.OursOnly(t, "exec-limits")
 	e := newEnv(t)
 	for _, end := range []string{"resumed", "killed"} {
-		c := e.run(end, config{opts: with(nested("1s"))}, "sleep", "1000")
+		c := e.run(end, config{opts: with(execLimits("wall-time=1s"))}, "sleep", "1000")
 		x := c.exec("x", config{}, nil, "sh", "-c", daemon("/tmp/daemon")+"echo started; while :; do sleep 1000; done")
 		e.must(x.Start(e.ctx), "start exec")
 		x.out.WaitFor(t, "started")
 		c.file("/tmp/daemon")
 		e.must(c.Pause(e.ctx), "pause")
-		harness.Eventually(t, "the log tells of the deadline", func() error {
-			want := `container is paused, so it may end when that is resumed" container=` + end + " exec=x"
+		harness.Eventually(t, "the log tells of the limit", func() error {
+			want := `msg="killed: over its limit" container=` + end + " exec=x"
 			if log := e.containerd.LogFrom(e.logStart); !strings.Contains(log, want) {
 				return fmt.Errorf("log has no %q", want)
 			}
@@ -172,9 +92,9 @@ func TestExec_DeadlineDuringAPause(t *testing.T) {
 
 // What CRI does with a probe that takes too long: it kills the exec, and waits for the end of its output.
 func TestExec_OutputEndsWhenItIsKilled(t *testing.T) {
-	harness.OursOnly(t, "exec-cgroup")
+	harness.OursOnly(t, "exec-limits")
 	e := newEnv(t)
-	c := e.run("c1", config{opts: with(nested(""))}, "sleep", "1000")
+	c := e.run("c1", config{opts: with(execLimits("on"))}, "sleep", "1000")
 	// The daemon holds the output.
 	x := c.exec("e1", config{}, nil, "sh", "-c", "(setsid sleep 1000 &); echo probing; sleep 1000; true")
 	e.must(x.Start(e.ctx), "start e1")
@@ -206,35 +126,11 @@ func (t *task) figures() (f figures) {
 	return f
 }
 
-// The container's own figures count its execs.
-func TestStats_CountExecsInCgroupsOfTheirOwn(t *testing.T) {
-	harness.OursOnly(t, "exec-cgroup")
-	e := newEnv(t)
-	c := e.run("c1", config{opts: with(nested(""))}, "sleep", "1000")
-	before := c.figures()
-	x := c.exec("e1", config{}, nil, "sh", "-c",
-		"i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo worked; exec sleep 1000")
-	e.must(x.Start(e.ctx), "start e1")
-	x.out.WaitFor(t, "worked")
-	after := c.figures()
-	if used := after.cpu - before.cpu; used < 20*time.Millisecond {
-		t.Errorf("CPU time grew by %v while an exec worked", used)
-	}
-	if after.pids != 2 {
-		t.Errorf("pids = %d, want 2", after.pids)
-	}
-	x.kill()
-	if end := c.figures(); end.cpu < after.cpu || end.pids != 1 {
-		t.Errorf("after the exec: %+v, before its end %+v", end, after)
-	}
-	c.kill()
-}
-
 // An exec that is killed for lack of memory is reported as such, though its own cgroup has no limit.
 func TestOOM_KillInTheCgroupOfAnExecIsReported(t *testing.T) {
-	harness.OursOnly(t, "exec-cgroup")
+	harness.OursOnly(t, "exec-limits")
 	e := newEnv(t)
-	c := e.run("c1", config{opts: with(nested(""), little[0])}, "sleep", "1000")
+	c := e.run("c1", config{opts: with(execLimits("on"), little[0])}, "sleep", "1000")
 	keyboard, stdin := typed(e)
 	x := c.exec("e1", config{stdin: stdin}, nil, "sh", "-c", "read -r line; exec "+glutton)
 	e.must(x.Start(e.ctx), "start e1")

@@ -41,10 +41,7 @@ func TestNode_ClockJumps(t *testing.T) {
 		t.Run(by.String(), func(t *testing.T) {
 			const limit = 3 * time.Second
 			e := newEnv(t)
-			timeout := annotations(
-				"io.containerd.sandbox.v1/exec-cgroup", "true", "io.containerd.sandbox.v1/exec-timeout", limit.String(),
-			)
-			c := e.run("c1", config{opts: with(timeout)}, "sleep", "1000")
+			c := e.run("c1", config{opts: with(execLimits("wall-time=" + limit.String()))}, "sleep", "1000")
 			x := c.exec("x1", config{}, nil, "sleep", "1000")
 			e.must(x.Start(e.ctx), "start an exec")
 			began := time.Now() // with the clock that only goes forward

@@ -36,7 +36,7 @@ func (c *container) Exec(
 	if err != nil {
 		return nil, err
 	}
-	if l == nil && !c.config.ExecCgroup {
+	if l == nil {
 		h, err := c.startExec(ctx, lp, s, nil)
 		if err != nil {
 			return nil, err // a nil *handle in an interface would not be nil

@@ -38,20 +38,19 @@ func (c *container) execIn(
 		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
 		defer cancel()
 		err = errors.Join(err, group.Kill(ctx, unix.SIGKILL))
-		c.execGroups.Remove(group, true)
+		c.execGroups.Remove(group)
 		return nil, err
 	}
 	return &cgroupHandle{handle: h, container: c, group: group}, nil
 }
 
-// cgroupHandle is the leader of an exec in a cgroup of its own. It implements process.CgroupHandle.
+// cgroupHandle is the leader of an exec with limits. It implements process.CgroupHandle.
 type cgroupHandle struct {
 	*handle
 	container *container
 	group     *execgroup.Group
-	killed    atomic.Bool                   // by Signal, or by somebody else, which Wait notices
 	final     atomic.Pointer[process.Usage] // set by Wait
-	account   cgroup.Account                // of an exec with limits; set by Wait
+	account   cgroup.Account                // set by Wait
 }
 
 // Signal sends SIGKILL to the whole cgroup, and other signals to the leader.
@@ -59,7 +58,6 @@ func (g *cgroupHandle) Signal(sig syscall.Signal) error {
 	if sig != unix.SIGKILL {
 		return g.handle.Signal(sig)
 	}
-	g.killed.Store(true) // before the signal can kill the leader
 	if err := g.handle.Signal(sig); err != nil {
 		return err
 	}
@@ -71,15 +69,10 @@ func (g *cgroupHandle) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Wait waits for the leader. If that was killed, or the exec has limits and others are left, it kills them and waits
-// until they have exited.
+// Wait waits for the leader. A run ends as a whole: Wait kills the others that are left, and waits until they have exited.
 func (g *cgroupHandle) Wait() process.Exit {
 	exit := g.handle.Wait()
-	if g.handle.sigkilled { // from within the container or from the host, or when memory ran out
-		g.killed.Store(true)
-	}
-	if g.killed.Load() || g.group.Limits != nil && !g.group.IsEmpty() { // a run with limits ends as a whole
-		g.killed.Store(true)
+	if !g.group.IsEmpty() {
 		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
 		defer cancel()
 		if err := g.group.Kill(ctx, unix.SIGKILL); err != nil {
@@ -99,10 +92,8 @@ func (g *cgroupHandle) Usage() process.Usage {
 	if final := g.final.Load(); final != nil {
 		return *final
 	}
-	return g.readUsage()
+	return g.usage(g.group.Usage())
 }
-
-func (g *cgroupHandle) readUsage() process.Usage { return g.usage(g.group.Usage()) }
 
 func (g *cgroupHandle) usage(u cgroup.Usage, err error) process.Usage {
 	if err != nil && !errdefs.IsNotFound(err) {
@@ -114,13 +105,7 @@ func (g *cgroupHandle) usage(u cgroup.Usage, err error) process.Usage {
 // readFinal reads the usage of an exec that has ended. What its cgroup does not tell is leader's: the kernel may not
 // count memory, and systemd may have removed the cgroup with the scope that it is in.
 func (g *cgroupHandle) readFinal(leader cgroup.Account) process.Usage {
-	var all cgroup.Account
-	var err error
-	if g.group.Limits == nil {
-		all.Usage, err = g.group.Usage()
-	} else {
-		all, err = g.group.Account()
-	}
+	all, err := g.group.Account()
 	u := g.usage(all.Usage, err)
 	if errdefs.IsNotFound(err) {
 		all, u.CPU = leader, leader.CPU
@@ -136,7 +121,7 @@ func (g *cgroupHandle) readFinal(leader cgroup.Account) process.Usage {
 func (g *cgroupHandle) Account() cgroup.Account { return g.account }
 
 // Release implements process.CgroupHandle.
-func (g *cgroupHandle) Release() { g.container.execGroups.Remove(g.group, g.killed.Load()) }
+func (g *cgroupHandle) Release() { g.container.execGroups.Remove(g.group) }
 
 func (g *cgroupHandle) log() *log.Entry {
 	return log.L.WithField("container", g.container.config.ID).WithField("cgroup", g.group.String())

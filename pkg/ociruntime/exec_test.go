@@ -158,7 +158,6 @@ func TestExec_Interrupted(t *testing.T) {
 func TestExec_AtTheLimitOfProcesses(t *testing.T) {
 	for name, change := range map[string]func(*process.Config){
 		"in the container's cgroup": func(*process.Config) {},
-		"in a cgroup of its own":    func(c *process.Config) { c.ExecCgroup = true },
 		"with limits":               func(c *process.Config) { c.ExecLimits = &limit.Limits{Pids: 5} },
 		"with a terminal":           func(c *process.Config) { c.Spec.Process.Terminal, c.IO.Terminal = true, true },
 	} {

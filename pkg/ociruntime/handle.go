@@ -26,10 +26,9 @@ import (
 // handle is one process of a container. os.Process, which libcontainer uses too, holds a pidfd, so a reused pid is
 // never signalled or waited for.
 type handle struct {
-	reaper    *reaper.Reaper
-	child     child
-	pid       int
-	sigkilled bool // whether SIGKILL ended it; set by Wait
+	reaper *reaper.Reaper
+	child  child
+	pid    int
 
 	reaping sync.Mutex // held while it is reaped, and to keep its id taken
 }
@@ -72,7 +71,6 @@ func (h *handle) Wait() process.Exit {
 	if status.Signaled() {
 		exit.Signal = status.Signal()
 	}
-	h.sigkilled = exit.Signal == unix.SIGKILL
 	return exit
 }
 

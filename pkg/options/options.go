@@ -56,8 +56,6 @@ type Options struct {
 	StopTimeout    string // until it is killed (pkg/task, Container.Stop)
 	Notify         bool   // Start waits until init reports that it is ready
 	NotifyTimeout  string // for how long
-	ExecCgroup     bool   // each exec gets a cgroup of its own
-	ExecTimeout    string // after which it is killed
 	Limits         string // of a container as a run (pkg/limit)
 	ExecLimits     string // and of each exec
 	VerdictFile    string // where verdicts on them are written; {id}, {namespace} and {exec} stand for the run's

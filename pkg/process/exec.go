@@ -49,7 +49,6 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 	p.commit(OpStart)
 	c.execsStarted.Add(1)
 	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.Pid()})
-	p.startDeadline()
 	p.startLimits(asked)
 	p.startWaiter()
 	if c.initLives.Err() != nil {
@@ -138,37 +137,9 @@ func (p *Process) failStart() {
 	close(p.exited)
 }
 
-// startDeadline starts the timer that kills an exec that runs too long. It is called once, before the waiter starts.
-func (p *Process) startDeadline() {
-	timeout := p.container.config.ExecTimeout
-	if timeout == 0 || p.run != nil {
-		return // its limits include it
-	}
-	p.deadline = time.AfterFunc(timeout, p.killAtDeadline) // finishExec stops it; Kill does not block for long
-}
-
-func (p *Process) killAtDeadline() {
-	timeout := p.container.config.ExecTimeout
-	entry := logger(p.container.ID()).WithField("exec", p.execID)
-	note := ""
-	if p.container.shownState() != Running { // cgroup v1 keeps a frozen process from dying
-		note = "; the container is paused, so it may end when that is resumed"
-	}
-	switch err := p.Kill(syscall.SIGKILL); {
-	case errdefs.IsNotFound(err): // it ended just now
-	case err != nil:
-		entry.WithError(err).Errorf("kill an exec that ran for longer than exec-timeout, which is %v", timeout)
-	default:
-		entry.Warnf("exec killed: it ran for longer than exec-timeout, which is %v%s", timeout, note)
-	}
-}
-
-// finishExec stops the timer of an exec, logs what it used, and releases its cgroup. The waiter calls it once, after
-// the exit was published.
+// finishExec logs what an exec with limits used, and releases its cgroup. The waiter calls it once, after the exit was
+// published.
 func (p *Process) finishExec(exit Exit) {
-	if p.deadline != nil {
-		p.deadline.Stop()
-	}
 	h, ok := p.handle.(CgroupHandle)
 	if !ok {
 		return

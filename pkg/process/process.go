@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -32,7 +31,6 @@ type Process struct {
 	drained chan struct{} // closed once, after the output is drained and the streams are closed
 
 	run          *run               // nil without limits
-	deadline     *time.Timer        // kills an exec; nil without one; set before the waiter starts, which stops it
 	stopDraining context.CancelFunc // ends the wait for readers of the output; set before p is Stopped
 
 	mu      sync.Mutex

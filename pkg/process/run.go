@@ -65,11 +65,6 @@ func (c *Config) limitExec(p *specs.Process) (*limit.Limits, *specs.Process, err
 	if err != nil || l == nil {
 		return nil, p, err
 	}
-	if t := c.ExecTimeout; t > 0 && (l.WallTime == 0 || t < l.WallTime) {
-		own := *l
-		own.WallTime = t
-		l = &own
-	}
 	spec := *p
 	spec.Env = env
 	if l.OpenFiles > 0 || l.FileSize > 0 {

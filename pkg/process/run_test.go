@@ -230,14 +230,14 @@ func TestAddExec_TakesLimitsOutOfTheEnvironment(t *testing.T) {
 		f := newFake()
 		defaults := &limit.Limits{Memory: 64 << 20, OpenFiles: 10}
 		w := newWorldOf(t, f, Config{
-			ID: "c1", Bundle: "/b", Options: Options{ExecLimits: defaults, ExecTimeout: time.Minute},
+			ID: "c1", Bundle: "/b", Options: Options{ExecLimits: defaults},
 			Spec: &specs.Spec{Process: &specs.Process{Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 100, Soft: 100}}}},
 		})
 		given := &specs.Process{Env: []string{"A=b", limit.Prefix + "PIDS=5"}}
 		must(t, w.AddExec("e1", given, stdio.Config{}))
 		p, err := w.Process("e1")
 		must(t, err)
-		want := limit.Limits{Memory: 64 << 20, OpenFiles: 10, Pids: 5, WallTime: time.Minute}
+		want := limit.Limits{Memory: 64 << 20, OpenFiles: 10, Pids: 5}
 		if *p.limits() != want || len(p.spec.Env) != 1 || len(given.Env) != 2 || p.spec.Rlimits[0].Hard != 10 {
 			t.Errorf("limits %+v, process %+v", *p.limits(), p.spec)
 		}

@@ -85,14 +85,13 @@ type Handle interface {
 	Signal(sig syscall.Signal) error
 }
 
-// CgroupHandle is the Handle of an exec with a cgroup of its own. SIGKILL kills all processes there, and Wait then
-// returns when all have exited. Processes that an exec leaves behind when it exits by itself keep running, unless it
-// has limits: then Wait kills them.
+// CgroupHandle is the Handle of an exec with limits, which has a cgroup of its own. SIGKILL kills all processes there.
+// Wait kills those that the exec leaves behind, and returns when all have exited.
 type CgroupHandle interface {
 	Handle
 	// Cgroup returns the exec's cgroup, which exists until Release.
 	Cgroup() *cgroup.Cgroup
-	// Account returns what an exec with limits used, including all processes that it started. It is called after Wait.
+	// Account returns what the exec used, including all processes that it started. It is called after Wait.
 	Account() cgroup.Account
 	// Usage returns the current usage, or the final one.
 	Usage() Usage
@@ -155,8 +154,6 @@ type Options struct {
 	CriuWorkPath  string        // for logs of a restore; empty for a directory in the bundle
 	Init          bool          // a small init starts the program, reaps, and forwards signals
 	TaskDir       string        // directory in the container where programs are looked for before PATH; empty for none
-	ExecCgroup    bool          // each exec gets a cgroup of its own: its Handle is a CgroupHandle
-	ExecTimeout   time.Duration // after which an exec is killed; 0 for never
 	Limits        *limit.Limits // of the container as a run; nil for none, and no verdict
 	ExecLimits    *limit.Limits // of each exec that asks for no tighter ones; nil for none, and no verdict
 	VerdictFile   string        // path of files with verdicts, in which {exec} stands for the exec; "" for none

@@ -42,10 +42,10 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		if s.Stop.Signal < 1 || s.Stop.Signal > lastSignal || s.Stop.Grace < 0 || s.Stop.Grace > MaxTimeout ||
-			s.NotifyTimeout < 0 || s.NotifyTimeout > MaxTimeout || s.ExecTimeout < 0 || s.ExecTimeout > MaxTimeout {
+			s.NotifyTimeout < 0 || s.NotifyTimeout > MaxTimeout {
 			t.Errorf("Parse(%q) = %+v, out of range", spec.Annotations, s)
 		}
-		if strings.Contains(s.PidFile.Text, "{id}") || s.ExecTimeout > 0 && !s.ExecCgroup {
+		if strings.Contains(s.PidFile.Text, "{id}") {
 			t.Errorf("Parse(%q) = %+v", spec.Annotations, s)
 		}
 	})

@@ -45,8 +45,6 @@ type Settings struct {
 	StopIsSet     bool          // an annotation or an option says how to stop
 	NotifyTimeout time.Duration // for how long Start waits for READY=1; 0: it does not
 	Init          bool          // a small init is the first process
-	ExecCgroup    bool          // each exec gets a cgroup of its own
-	ExecTimeout   time.Duration // after which an exec is killed; 0: never
 	Limits        *limit.Limits // of the container as a run; nil: none
 	ExecLimits    *limit.Limits // of its execs; nil: none
 	VerdictFile   Value         // its Text is the path, with {exec} in it; not set: none
@@ -56,7 +54,7 @@ type Settings struct {
 	HostRootfs, HostRootfsMask, HostRootfsUser Value
 	TaskDir                                    Value // as process.Options has it; not set: none
 
-	notify, execCgroup Value
+	notify Value
 }
 
 // Parse reads the settings of a container. It changes nothing.
@@ -126,22 +124,21 @@ func (s *Settings) parseNotify(v Value) error {
 }
 
 func (s *Settings) parseNotifyTimeout(v Value) error {
-	return v.setTimeout(&s.NotifyTimeout, s.NotifyTimeout > 0, s.notify, "notify", "Notify")
+	d, err := time.ParseDuration(v.Text)
+	switch {
+	case err != nil || d <= 0 || d > MaxTimeout:
+		return v.Refuse("a time such as 500ms, 90s or 1m30s, more than 0 and at most 24h")
+	case s.NotifyTimeout > 0:
+		s.NotifyTimeout = d
+	case v.ByAnnotation || !s.notify.ByAnnotation: // else an annotation switches off the option
+		return v.needs("notify", "Notify")
+	}
+	return nil
 }
 
 func (s *Settings) parseInit(v Value) (err error) {
 	s.Init, err = v.bool()
 	return err
-}
-
-func (s *Settings) parseExecCgroup(v Value) (err error) {
-	s.execCgroup = v
-	s.ExecCgroup, err = v.bool()
-	return err
-}
-
-func (s *Settings) parseExecTimeout(v Value) error {
-	return v.setTimeout(&s.ExecTimeout, s.ExecCgroup, s.execCgroup, "exec-cgroup", "ExecCgroup")
 }
 
 func (s *Settings) parseLimits(v Value) (err error) {
@@ -268,8 +265,6 @@ func table() []annotation {
 			defaultValue: defaultNotifyTimeout.String(),
 		},
 		{name: "init", option: "Init", parse: (*Settings).parseInit, defaultValue: "false"},
-		{name: "exec-cgroup", option: "ExecCgroup", parse: (*Settings).parseExecCgroup, defaultValue: "false"},
-		{name: "exec-timeout", option: "ExecTimeout", parse: (*Settings).parseExecTimeout},
 		{name: "limits", option: "Limits", parse: (*Settings).parseLimits},
 		{name: "exec-limits", option: "ExecLimits", parse: (*Settings).parseExecLimits},
 		// Root writes the file.

@@ -125,27 +125,6 @@ func TestParse_Notify(t *testing.T) {
 	}
 }
 
-func TestParse_ExecCgroup(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		spec    *specs.Spec
-		o       options.Options
-		on      bool
-		timeout time.Duration
-	}{
-		{"nothing", annotated(), options.Options{}, false, 0},
-		{"an annotation", annotated("exec-cgroup", "true"), options.Options{}, true, 0},
-		{"options", annotated(), options.Options{ExecCgroup: true, ExecTimeout: "5s"}, true, 5 * time.Second},
-		{"annotations against the options", annotated("exec-cgroup", "false"), options.Options{ExecCgroup: true, ExecTimeout: "5s"}, false, 0},
-		{"each key for itself", annotated("exec-timeout", "1s"), options.Options{ExecCgroup: true}, true, time.Second},
-	} {
-		got, err := Parse(tc.spec, tc.o, "ns", "c1")
-		if err != nil || got.ExecCgroup != tc.on || got.ExecTimeout != tc.timeout {
-			t.Errorf("%s: %t, %v, %v, want %t, %v", tc.name, got.ExecCgroup, got.ExecTimeout, err, tc.on, tc.timeout)
-		}
-	}
-}
-
 func TestParse_Init(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -277,20 +256,16 @@ func TestParse_Refuses(t *testing.T) {
 		spec *specs.Spec
 		o    options.Options
 	}{
-		key + `notify "yes": must be true or false`:                                {spec: annotated("notify", "yes")},
-		key + `notify "": must be true or false`:                                   {spec: annotated("notify", "")},
-		key + `notify-timeout "": ` + form:                                         {spec: annotated("notify", "true", "notify-timeout", "")},
-		key + `notify-timeout "0s": ` + form:                                       {spec: annotated("notify", "true", "notify-timeout", "0s")},
-		key + `notify-timeout "-1s": ` + form:                                      {spec: annotated("notify", "true", "notify-timeout", "-1s")},
-		key + `notify-timeout "90": ` + form:                                       {spec: annotated("notify", "true", "notify-timeout", "90")},
-		key + `notify-timeout "24h1s": ` + form:                                    {spec: annotated("notify", "true", "notify-timeout", "24h1s")},
-		key + `notify-timeout "5s": has no effect without ` + Prefix + "notify":    {spec: annotated("notify-timeout", "5s")},
-		`runtime options: NotifyTimeout "x": ` + form:                              {o: options.Options{Notify: true, NotifyTimeout: "x"}},
-		`runtime options: NotifyTimeout "5s": has no effect without Notify`:        {o: options.Options{NotifyTimeout: "5s"}},
-		key + `exec-cgroup "1": must be true or false`:                             {spec: annotated("exec-cgroup", "1")},
-		key + `exec-timeout "x": must be a time such as`:                           {spec: annotated("exec-cgroup", "true", "exec-timeout", "x")},
-		key + `exec-timeout "5s": has no effect without ` + Prefix + "exec-cgroup": {spec: annotated("exec-timeout", "5s")},
-		`runtime options: ExecTimeout "5s": has no effect without ExecCgroup`:      {o: options.Options{ExecTimeout: "5s"}},
+		key + `notify "yes": must be true or false`:                             {spec: annotated("notify", "yes")},
+		key + `notify "": must be true or false`:                                {spec: annotated("notify", "")},
+		key + `notify-timeout "": ` + form:                                      {spec: annotated("notify", "true", "notify-timeout", "")},
+		key + `notify-timeout "0s": ` + form:                                    {spec: annotated("notify", "true", "notify-timeout", "0s")},
+		key + `notify-timeout "-1s": ` + form:                                   {spec: annotated("notify", "true", "notify-timeout", "-1s")},
+		key + `notify-timeout "90": ` + form:                                    {spec: annotated("notify", "true", "notify-timeout", "90")},
+		key + `notify-timeout "24h1s": ` + form:                                 {spec: annotated("notify", "true", "notify-timeout", "24h1s")},
+		key + `notify-timeout "5s": has no effect without ` + Prefix + "notify": {spec: annotated("notify-timeout", "5s")},
+		`runtime options: NotifyTimeout "x": ` + form:                           {o: options.Options{Notify: true, NotifyTimeout: "x"}},
+		`runtime options: NotifyTimeout "5s": has no effect without Notify`:     {o: options.Options{NotifyTimeout: "5s"}},
 	} {
 		if tc.spec == nil {
 			tc.spec = annotated()

@@ -60,21 +60,6 @@ func (v Value) bool() (bool, error) {
 	return v.Text == "true", nil
 }
 
-// setTimeout sets a timeout that has no effect without other, which is called annotation and option. It is not an error
-// if an option has no effect because an annotation switches other off.
-func (v Value) setTimeout(to *time.Duration, on bool, other Value, annotation, option string) error {
-	d, err := time.ParseDuration(v.Text)
-	switch {
-	case err != nil || d <= 0 || d > MaxTimeout:
-		return v.Refuse("a time such as 500ms, 90s or 1m30s, more than 0 and at most 24h")
-	case on:
-		*to = d
-	case v.ByAnnotation || !other.ByAnnotation:
-		return v.needs(annotation, option)
-	}
-	return nil
-}
-
 // grace reads a time that may be 0: Go's form, or a number of seconds as in `ctr` and Kubernetes.
 func (v Value) grace() (time.Duration, error) {
 	d, err := time.ParseDuration(v.Text)

@@ -161,8 +161,6 @@ func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Setting
 			CriuWorkPath:  r.Options.CriuWorkPath,
 			Init:          set.Init,
 			TaskDir:       set.TaskDir.Text,
-			ExecCgroup:    set.ExecCgroup,
-			ExecTimeout:   set.ExecTimeout,
 			Limits:        set.Limits,
 			ExecLimits:    set.ExecLimits,
 			VerdictFile:   set.VerdictFile.Text,

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package execgroup makes and removes the cgroups of a container's execs, with their limits.
+// Package execgroup makes and removes the cgroups of a container's execs with limits.
 package execgroup
 
 import (
@@ -80,12 +80,12 @@ func (g *Groups) Fit(b cgroup.Bandwidth) (cgroup.Snapshot, error) {
 // Group is the cgroup of one exec.
 type Group struct {
 	*cgroup.Cgroup
-	Limits   *limit.Limits     // nil for none
+	Limits   *limit.Limits
 	Paths    map[string]string // of a process in it, by controller
 	SubPaths map[string]string // below the container's, as libcontainer takes them
 }
 
-// Make makes a cgroup for an exec, with limits unless l is nil. It skips names of cgroups that the container has made.
+// Make makes a cgroup for an exec with limits. It skips names of cgroups that the container has made.
 func (g *Groups) Make(l *limit.Limits) (*Group, error) {
 	group, err := g.make(l)
 	if err != nil {
@@ -99,7 +99,7 @@ func (g *Groups) Make(l *limit.Limits) (*Group, error) {
 		err = g.limit(group)
 	}
 	if err != nil {
-		g.Remove(group, false)
+		g.Remove(group)
 		return nil, fmt.Errorf("limits of the exec: %w", err)
 	}
 	return group, nil
@@ -107,7 +107,7 @@ func (g *Groups) Make(l *limit.Limits) (*Group, error) {
 
 func (g *Groups) make(l *limit.Limits) (*Group, error) {
 	var further []string
-	if l != nil && l.CPUs > 0 {
+	if l.CPUs > 0 {
 		further = append(further, "cpu")
 	}
 	if l.LimitsIO() {
@@ -137,33 +137,30 @@ func (g *Groups) make(l *limit.Limits) (*Group, error) {
 }
 
 // Remove removes the cgroup of an exec that has ended, and some of those of earlier execs, if they have become empty
-// since. If its processes were killed, the cgroup has emptyTimeout to become empty. An occupied cgroup is removed with
-// the container at the latest.
-func (g *Groups) Remove(group *Group, killed bool) {
-	if killed {
-		ctx, cancel := context.WithTimeout(context.Background(), emptyTimeout)
-		defer cancel()
-		_ = group.Cgroup.Remove(ctx) // tried again below
-	}
+// since. The cgroup has emptyTimeout to become empty. An occupied cgroup is removed with the container at the latest.
+func (g *Groups) Remove(group *Group) {
+	ctx, cancel := context.WithTimeout(context.Background(), emptyTimeout)
+	defer cancel()
+	err := group.Cgroup.Remove(ctx)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	once, cancel := context.WithCancel(context.Background())
 	cancel()
 	n := min(len(g.occupied), triedAgain)
-	tried := append([]*cgroup.Cgroup{group.Cgroup}, g.occupied[:n]...)
+	tried := slices.Clone(g.occupied[:n])
 	left := slices.DeleteFunc(tried, func(c *cgroup.Cgroup) bool { return c.Remove(once) == nil })
 	g.occupied = append(g.occupied[n:], left...) // those that wait longest come first
+	if err != nil {
+		g.occupied = append(g.occupied, group.Cgroup)
+	}
 }
 
-// triedAgain is how many cgroups of earlier execs are tried again when another one ends: clients may start any number
-// of programs that continue to run.
+// triedAgain is how many cgroups of earlier execs are tried again when another one ends: any number of programs may
+// sleep uninterruptibly.
 const triedAgain = 8
 
 // canLimit returns an error unless what l asks for is possible in children of a container's cgroup.
 func canLimit(c *cgroup.Cgroup, l *limit.Limits) error {
-	if l == nil {
-		return nil
-	}
 	var errs []error
 	for _, needs := range []struct {
 		name, controller string
@@ -187,9 +184,6 @@ func canLimit(c *cgroup.Cgroup, l *limit.Limits) error {
 // limit writes the limits of an exec that already apply while it is started.
 func (g *Groups) limit(group *Group) error {
 	l := group.Limits
-	if l == nil {
-		return nil
-	}
 	var errs []error
 	if l.Memory > 0 {
 		errs = append(errs, group.LimitMemory(l.Memory, l.Swap))
@@ -205,7 +199,7 @@ func (g *Groups) limit(group *Group) error {
 
 // LimitProcesses writes the limit of processes, which does not apply to those that start the exec.
 func (g *Group) LimitProcesses() error {
-	if g.Limits == nil || g.Limits.Pids == 0 {
+	if g.Limits.Pids == 0 {
 		return nil
 	}
 	return g.LimitPids(g.Limits.Pids)

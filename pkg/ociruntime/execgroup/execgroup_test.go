@@ -35,7 +35,7 @@ func TestCanLimit_NamesWhatIsAbsent(t *testing.T) {
 	}
 }
 
-// A client may start any number of programs that continue to run. The end of an exec must not take longer for each.
+// Any number of programs may sleep uninterruptibly. The end of an exec must not take longer for each.
 func TestRemove_TriesFewOfTheOccupiedAgain(t *testing.T) {
 	const occupied = 20
 	dir := t.TempDir()
@@ -46,7 +46,7 @@ func TestRemove_TriesFewOfTheOccupiedAgain(t *testing.T) {
 		for _, file := range files { // no directory with one can be removed
 			must(t, os.WriteFile(filepath.Join(path, file), nil, 0o600))
 		}
-		g.Remove(&Group{Cgroup: cgroup.New(map[string]string{"pids": path})}, false)
+		g.Remove(&Group{Cgroup: cgroup.New(map[string]string{"pids": path})})
 	}
 	left := func() []string {
 		names, err := filepath.Glob(filepath.Join(dir, "*"))
