@@ -78,7 +78,7 @@ func TestCPUSet_FollowsItsSource(t *testing.T) {
 func TestCPUSet_FollowedByExecsWithLimits(t *testing.T) {
 	e := newCPUSetEnv(t)
 	shared := e.source("shared", "0-1")
-	c := e.run("c1", config{opts: with(shared.annotation(), execLimits("pids=50,memory=64Mi,cpus=2"))}, "sleep", "1000")
+	c := e.run("c1", config{opts: with(shared.annotation(), execLimits("pids=50,memory=64Mi"))}, "sleep", "1000")
 	x := e.asExec(c, "e1", nil, "exec sleep 1000")
 	for _, list := range []string{"2-3", "0"} {
 		shared.set(list)

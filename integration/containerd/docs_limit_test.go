@@ -58,7 +58,7 @@ func TestDocs_ExecutorsJudgesInGo(t *testing.T) {
 	}
 
 	j := newJudge(t)
-	c := j.run("judge", config{opts: with(j.limited("exec-limits", "wall-time=10s,cpu-time=2s,memory=64Mi"))}, "sleep", "1000")
+	c := j.run("judge", config{opts: with(j.limited("wall-time=10s,cpu-time=2s,memory=64Mi"))}, "sleep", "1000")
 	spec, err := c.Task.Spec(j.ctx)
 	j.must(err, "configuration")
 	spec.Process.Args = []string{"sh", "-c", "echo hello; " + spin}

@@ -25,7 +25,7 @@ func TestLimit_TheContainerIsAsBefore(t *testing.T) {
 	for id, opts := range map[string][]oci.SpecOpts{
 		"launcher": nil, "fallback": {personality}, "hostpids": {oci.WithHostNamespace(specs.PIDNamespace)},
 	} {
-		c := j.run(id, config{opts: append(append(with(j.limited("exec-limits", "pids=20")), little...), opts...)}, "sleep", "1000")
+		c := j.run(id, config{opts: append(append(with(j.limited("pids=20")), little...), opts...)}, "sleep", "1000")
 		before := c.figures()
 		x := c.family("e1") // three processes
 		c.wantProcesses(4)
@@ -100,7 +100,7 @@ func TestLimit_CgroupNamespaceShowsTheContainersLimits(t *testing.T) {
 // Fifty a second for a minute leave nothing: SHIM_TEST_RUNS=3000. Otherwise it is fewer, some at a time.
 func TestLimit_ManyRunsLeaveNothing(t *testing.T) {
 	j := newJudge(t)
-	c := j.run("c1", config{opts: with(j.limited("exec-limits", "wall-time=20s,cpu-time=5s,memory=64Mi,pids=32,output=64Ki"))}, "sleep", "1000")
+	c := j.run("c1", config{opts: with(j.limited("wall-time=20s,cpu-time=5s,memory=64Mi,pids=32,output=64Ki"))}, "sleep", "1000")
 	pid := harness.Shims(j.namespace, "")[0].Pid
 	j.exec(c, "warm", nil, "true")
 	before, err := harness.ReadUsage(pid)
@@ -136,7 +136,7 @@ func TestSystemd_LimitsOfExecs(t *testing.T) {
 	j := judge{newSystemdEnv(t), publicDir(t)}
 	j.allow("verdict-file")
 	c := j.run("c1", config{opts: with(j.scoped("c1"), oci.WithMemoryLimit(128*mib),
-		j.limited("exec-limits", "memory=32Mi,pids=20"))}, "sleep", "1000")
+		j.limited("memory=32Mi,pids=20"))}, "sleep", "1000")
 	unit := j.scopeOf("c1")
 	dir := cgroupOf(t, unit)
 	for _, when := range []string{"before", "after"} {
@@ -153,39 +153,23 @@ func TestSystemd_LimitsOfExecs(t *testing.T) {
 	wantNoUnit(t, unit, dir)
 }
 
-// systemd removes an empty scope, often before the shim can read from it what was used.
-func TestSystemd_LimitsVerdictHasTheUsage(t *testing.T) {
-	needCgroup2(t)
-	harness.OursOnly(t, "limits")
-	j := judge{newSystemdEnv(t), publicDir(t)}
-	j.allow("verdict-file")
-	for i := range 30 {
-		id := fmt.Sprint("c", i)
-		c := j.run(id, config{opts: with(j.scoped(id), j.limited("limits", "memory=128Mi"))}, "sh", "-c",
-			"i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")
-		c.wantExit(0)
-		if v := j.verdict(id, "_init"); v.CPU < 10*time.Millisecond || v.MemoryPeak == 0 {
-			t.Errorf("verdict %+v, want the CPU time and memory of a loop", v)
-		}
-	}
-}
-
 // systemd 253 and later know memory.oom.group as OOMPolicy=kill, with which a kill in any cgroup of a scope ends all of it.
 func TestSystemd_LimitsContainerOutlivesAnExecWithoutMemory(t *testing.T) {
 	needCgroup2(t)
 	harness.OursOnly(t, "exec-limits")
 	j := judge{newSystemdEnv(t), publicDir(t)}
 	j.allow("verdict-file", "listen")
+	whole := spec(func(s *oci.Spec) { s.Linux.Resources.Unified = map[string]string{"memory.oom.group": "1"} })
 	for id, more := range map[string][]oci.SpecOpts{
 		"launcher":     nil,
 		"libcontainer": {sockets("unix:///tmp/serves")},
 	} {
-		opts := append(with(j.scoped(id), j.limited("limits", "memory=128Mi"), execLimits("memory=32Mi")), more...)
+		opts := append(with(j.scoped(id), oci.WithMemoryLimit(128*mib), whole, j.limited("memory=32Mi")), more...)
 		c := j.run(id, config{opts: opts}, "sh", "-c", "trap 'echo ended' TERM; echo ready; while :; do sleep 0.1; done")
 		c.out.WaitFor(t, "ready")
 		unit := j.scopeOf(id)
 		if got := control(t, cgroupOf(t, unit), "memory.oom.group"); got != "1" {
-			t.Errorf("%s: memory.oom.group of a container with a limit of memory = %s, want 1", id, got)
+			t.Errorf("%s: memory.oom.group of the container = %s, want 1", id, got)
 		}
 		if systemdVersion(t) >= 253 {
 			wantProperty(t, unit, "OOMPolicy", "continue")

@@ -80,7 +80,7 @@ func (t *task) ask(method string, fields ...string) (message, error) {
 
 func TestLimit_VerdictsAreToldOverTheSocket(t *testing.T) {
 	j := newJudge(t)
-	c := j.run("c1", config{opts: with(j.limited("exec-limits", "cpu-time=200ms"))}, "sleep", "1000")
+	c := j.run("c1", config{opts: with(j.limited("cpu-time=200ms"))}, "sleep", "1000")
 	j.exec(c, "first", nil, "exit 3")
 	_, v := j.exec(c, "second", nil, spin)
 	both, err := c.ask("Verdicts", "c1")

@@ -26,7 +26,7 @@ for dir in /tmp /dev/shm; do try file 'echo forged >$dir/of-the-run'; try remova
 // Runs of one user are one program to the kernel: docs/executors.md asks for a user for each.
 func TestLimit_AUserForEachRunKeepsThemApart(t *testing.T) {
 	j := newJudge(t)
-	c := j.run("c1", config{opts: with(j.limited("exec-limits", "wall-time=1m,output=64Ki"))},
+	c := j.run("c1", config{opts: with(j.limited("wall-time=1m,output=64Ki"))},
 		"sh", "-c", "mkdir -p /tmp && chmod 1777 /tmp && touch /tmp/ready && exec sleep 1000")
 	c.file("/tmp/ready")
 	asUser := func(id string, user uint32, program string) *process {

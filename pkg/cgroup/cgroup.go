@@ -218,11 +218,10 @@ var childHierarchies = []string{"", "freezer", "pids", "cpuacct", "memory"}
 
 // MakeChild makes a cgroup in this one, without limits. On v2 it has the controllers that the parent enables for its
 // children, which are none while the parent holds processes (cgroup-v2.rst, "No Internal Process Constraint"; see
-// Delegate). On v1 it is also in the hierarchies of further controllers. Remove removes it. If the name is taken, the
-// error is errdefs.ErrAlreadyExists.
-func (c *Cgroup) MakeChild(name string, further ...string) (*Cgroup, error) {
+// Delegate). Remove removes it. If the name is taken, the error is errdefs.ErrAlreadyExists.
+func (c *Cgroup) MakeChild(name string) (*Cgroup, error) {
 	paths := make(map[string]string)
-	for _, controller := range slices.Concat(childHierarchies, further) {
+	for _, controller := range childHierarchies {
 		if dir := c.paths[controller]; dir != "" && countsChildren(controller, dir) {
 			paths[controller] = filepath.Join(dir, name)
 		}

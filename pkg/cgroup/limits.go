@@ -17,9 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// delegated are the controllers of v2 that children get. Without cpuset, a child always has the CPUs of its parent,
-// even when these change.
-var delegated = []string{"cpu", "io", "memory", "pids"}
+// delegated are the controllers of v2 that children get.
+var delegated = []string{"memory", "pids"}
 
 // Delegate makes limits possible in children that MakeChild makes. On v2 the kernel gives controllers only to children
 // of a cgroup without processes of its own (cgroup-v2.rst, "No Internal Process Constraint"), so it moves those that
@@ -92,22 +91,22 @@ func (c *Cgroup) CanLimit(controller string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(given)), controller)
 }
 
-// LimitMemory limits memory to memory bytes, plus swap bytes of swap. When these are used up, the kernel kills all
-// processes on v2, and one on v1.
-func (c *Cgroup) LimitMemory(memory, swap int64) error {
+// LimitMemory limits memory to so many bytes, without swap. When these are used up, the kernel kills all processes on
+// v2, and one on v1.
+func (c *Cgroup) LimitMemory(memory int64) error {
 	if c.unified {
-		return errors.Join(c.set("memory.max", memory), c.setIfThere("memory.swap.max", swap),
-			c.set("memory.oom.group", 1))
+		err := c.set("memory.swap.max", 0)
+		if errdefs.IsFailedPrecondition(err) { // the kernel has no swap
+			err = nil
+		}
+		return errors.Join(c.set("memory.max", memory), err, c.set("memory.oom.group", 1))
 	}
 	if err := c.set("memory.limit_in_bytes", memory); err != nil {
 		return err
 	}
-	err := c.set("memory.memsw.limit_in_bytes", memory+swap)
+	err := c.set("memory.memsw.limit_in_bytes", memory)
 	if errdefs.IsFailedPrecondition(err) { // swap is not counted
-		err = nil
-		if swap == 0 {
-			err = c.set("memory.swappiness", 0) // not used then, either
-		}
+		err = c.set("memory.swappiness", 0) // not used then, either
 	}
 	return err
 }
@@ -116,15 +115,6 @@ func (c *Cgroup) LimitMemory(memory, swap int64) error {
 func (c *Cgroup) LimitPids(n int64) error { return c.set("pids.max", n) }
 
 func (c *Cgroup) set(file string, n int64) error { return c.write(file, strconv.FormatInt(n, 10)) }
-
-// setIfThere is like set, but accepts that the kernel does not have the file: it may not count swap.
-func (c *Cgroup) setIfThere(file string, n int64) error {
-	err := c.set(file, n)
-	if errdefs.IsFailedPrecondition(err) {
-		return nil
-	}
-	return err
-}
 
 func (c *Cgroup) write(file, text string) error {
 	path := c.File(file)

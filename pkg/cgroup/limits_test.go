@@ -63,7 +63,7 @@ func TestDelegate_LimitsChildren(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := child.LimitMemory(16<<20, 0); err != nil {
+			if err := child.LimitMemory(16 << 20); err != nil {
 				t.Fatal(err)
 			}
 			if err := child.LimitPids(3); err != nil {
@@ -130,37 +130,10 @@ func TestAccount_ForksRefused(t *testing.T) {
 func TestLimit_WithoutTheControllerNamesTheFile(t *testing.T) {
 	c := New(map[string]string{"pids": t.TempDir()})
 	for file, err := range map[string]error{
-		"memory.limit_in_bytes": c.LimitMemory(1<<20, 0), "pids.max": c.LimitPids(1), "cpu.cfs_quota_us": c.LimitCPU(500),
+		"memory.limit_in_bytes": c.LimitMemory(1 << 20), "pids.max": c.LimitPids(1),
 	} {
 		if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", file, err)
-		}
-	}
-}
-
-func TestLimitCPU(t *testing.T) {
-	for name, tt := range map[string]struct {
-		paths []string
-		want  map[string]string
-	}{
-		"v1": {[]string{"cpu", "cpuacct"}, map[string]string{"cpu.cfs_period_us": "100000\n", "cpu.cfs_quota_us": "1500\n"}},
-		"v2": {[]string{""}, map[string]string{"cpu.max": "1500 100000\n"}},
-	} {
-		dir := t.TempDir()
-		paths := map[string]string{}
-		for _, controller := range tt.paths {
-			paths[controller] = dir
-		}
-		for file := range tt.want {
-			put(t, filepath.Join(dir, file), "")
-		}
-		if err := New(paths).LimitCPU(15); err != nil {
-			t.Fatal(err)
-		}
-		for file, want := range tt.want {
-			if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(text) != want {
-				t.Errorf("%s: %s = %q, %v, want %q", name, file, text, err, want)
-			}
 		}
 	}
 }

@@ -27,9 +27,8 @@ type OOMWatch struct {
 	source oomSource // nil when there is nothing to watch
 	waiter sync.WaitGroup
 
-	mu    sync.Mutex // held over read and notify, so that Check waits for a report in progress
-	first uint64     // the kills that were seen when the watch began
-	last  uint64     // those that were seen until now
+	mu   sync.Mutex // held over read and notify, so that Check waits for a report in progress
+	last uint64     // the kills that were seen until now
 	// +checklocks:mu
 	unlogged uint64 // those that the log does not have yet
 	// +checklocks:mu
@@ -86,10 +85,9 @@ func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 		return w, nil
 	}
 	if err == nil {
-		if w.first, err = w.source.kills(); err != nil {
+		if w.last, err = w.source.kills(); err != nil {
 			w.source.close()
 		}
-		w.last = w.first
 	}
 	if err != nil {
 		return nil, fmt.Errorf("watch OOM kills of cgroup %s: %w", w.cgroup, classify(err))
@@ -164,13 +162,6 @@ func (w *OOMWatch) log() {
 	}
 }
 
-// Kills returns the number of kills that were seen since WatchOOM.
-func (w *OOMWatch) Kills() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.last - w.first
-}
-
 // Limit returns the cgroup whose limit the last kill was for, or NoOOMLimit. It returns "" if there was none, or the
 // kernel does not tell.
 func (w *OOMWatch) Limit() string {
@@ -189,39 +180,6 @@ func (w *OOMWatch) Stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.log()
-}
-
-// OOMKillsV1 returns how often the kernel has killed a process of a v1 cgroup or of those nested in it, without those
-// that have a limit of memory of their own, which may be what the kill was for. Kills in cgroups that are gone do not
-// count.
-func (c *Cgroup) OOMKillsV1() (total uint64, err error) {
-	dir := c.Path("memory")
-	if dir == "" {
-		return 0, nil
-	}
-	first := true
-	read := func(n node, file, key string) (uint64, error) {
-		f, err := n.open(file, unix.O_RDONLY)
-		if err != nil {
-			return 0, err
-		}
-		defer f.Close() //nolint:errcheck // closing a control file cannot fail
-		return numberIn(f, key)
-	}
-	err = walk(dir, func(n node) error {
-		if !first {
-			if most, err := read(n, "memory.limit_in_bytes", ""); err != nil {
-				return err
-			} else if most < noLimitV1 {
-				return os.ErrNotExist // walk leaves it out, with what is nested in it
-			}
-		}
-		first = false
-		kills, err := read(n, "memory.oom_control", "oom_kill")
-		total += kills
-		return err
-	}, nil)
-	return total, classify(err)
 }
 
 // memoryEvents is memory.events of a v2 cgroup, which counts the whole subtree. memory.events.local would leave out the

@@ -149,23 +149,6 @@ func TestOOMWatch_ReportsKillsInNestedCgroups(t *testing.T) {
 	}
 }
 
-func TestOOMKillsV1_LeavesOutCgroupsWithALimitOfTheirOwn(t *testing.T) {
-	c := makeV1(t)
-	limitMemory(t, c)
-	limited, plain := nest(t, c, "limited"), nest(t, c, "plain")
-	limitMemory(t, limited)
-	below := nest(t, limited, "below")
-	for i, where := range []*Cgroup{limited, below, plain, c} {
-		start(t, where, hog).wait(t)
-		if got, err := c.OOMKillsV1(); err != nil || got != uint64(max(i-1, 0)) {
-			t.Errorf("after a kill in %s: %d, %v, want %d", where, got, err, max(i-1, 0))
-		}
-	}
-	if _, err := New(map[string]string{"memory": "/sys/fs/cgroup/memory/none"}).OOMKillsV1(); !errdefs.IsNotFound(err) {
-		t.Errorf("of a cgroup that is gone: %v, want not found", err)
-	}
-}
-
 func TestOOMWatch_IgnoresKillsBeforeIt(t *testing.T) {
 	c := makeMemory(t)
 	start(t, c, hog).wait(t)

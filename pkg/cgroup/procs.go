@@ -211,7 +211,7 @@ const batchSize = 128
 // It repeats SIGKILL until no process is left or ctx ends; the error then names those left and wraps the cause of ctx.
 // Where there is cgroup.kill (Linux 5.14), which no fork can outrun, Kill writes it before it lists anything: a
 // container may make cgroups as fast as they are listed. Elsewhere it freezes the cgroup, signals each process, and
-// thaws it. It leaves the cgroup thawed, on v1 because frozen processes cannot die there, and without limits of I/O.
+// thaws it. It leaves the cgroup thawed, on v1 because frozen processes cannot die there.
 //
 // It sends any other signal once, with the cgroup frozen meanwhile so that it misses no fork. A cgroup that was frozen
 // before stays frozen, and the signal arrives when whoever paused it thaws it.
@@ -225,19 +225,15 @@ func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
 	if err := c.refuseKill(); err != nil {
 		return err
 	}
-	killed := sig == syscall.SIGKILL && !c.mayContainSelf() && c.writeKill()
+	if sig == syscall.SIGKILL && !c.mayContainSelf() {
+		c.writeKill()
+	}
 	for round, wait := 0, firstPoll; ; round, wait = round+1, min(2*wait, lastPoll) {
 		if pids, err := c.others(); len(pids) == 0 {
 			return err
 		}
 		if sig != syscall.SIGKILL {
 			return c.signalFrozen(ctx, sig)
-		}
-		if round == 0 { // those that wait for a disk do not die meanwhile, and are not to go on
-			if !killed {
-				_ = c.signalEach(sig, nil) // a round tells what fails
-			}
-			c.LiftIO()
 		}
 		if err := c.killRound(ctx, round); err != nil {
 			return err

@@ -75,13 +75,6 @@ func (c *Cgroup) matching(pattern string) ([]string, error) {
 	return paths, nil
 }
 
-// RestoreLeft is Restore for the files that are still there.
-func (s Snapshot) RestoreLeft() error {
-	left := maps.Clone(s)
-	maps.DeleteFunc(left, func(path, _ string) bool { return !exists(path) })
-	return left.Restore()
-}
-
 // Restore writes the files that differ from the snapshot. The kernel checks some against others, so Restore repeats as
 // long as a round restores one more. A cpuset of v2 that was empty gets what its parent has; the two are the same until
 // the parent's changes.

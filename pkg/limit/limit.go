@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limit defines what bounds a run, which is a container or one exec in it, and the verdict: how the run ended
-// and what it used. Settings and environment variables are read here; pkg/process enforces, and pkg/ociruntime writes
+// Package limit defines what bounds a run, which is an exec with limits, and the verdict: how the run ended and what it
+// used. Settings and environment variables are read here; pkg/process enforces, and pkg/ociruntime writes
 // what the kernel enforces.
 //
 // It has no goroutines and no state.
@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // Limits are the limits of a run. 0 is none.
@@ -25,17 +24,8 @@ type Limits struct {
 	WallTime time.Duration
 	CPUTime  time.Duration // of all processes together
 	Memory   int64         // bytes
-	Swap     int64         // bytes in addition to Memory; 0 is no swap at all
 	Pids     int64         // processes and threads at a time
-	CPUs     int64         // thousandths of a CPU at a time
-	ReadBPS  int64         // bytes per second, from each disk
-	WriteBPS int64         // and to it
-	Output   int64         // bytes of stdout, and as many of stderr
-
-	EndAtOutput int64 // 1: what is over Output ends the run; 0: it is dropped
-
-	OpenFiles int64 // RLIMIT_NOFILE
-	FileSize  int64 // RLIMIT_FSIZE, bytes
+	Output   int64         // bytes of stdout, and as many of stderr, that are passed on; the rest is dropped
 }
 
 // Prefix begins the environment variables by which one exec sets limits. The name of a limit follows in capitals, with
@@ -55,13 +45,10 @@ type field struct {
 	least, most int64
 	parse       func(string) (int64, bool)
 	allowed     string
-	noneIsLeast bool // without it the run has none, rather than as much as it wants
 }
 
 const (
 	times   = "a time such as 500ms, 2s or 1m30s, at least 1ms and at most 24h"
-	rates   = "a size such as 1048576 or 1Mi, of a second, at least 4Ki and at most 1024Ti"
-	kibi    = 1 << 10
 	mebi    = 1 << 20
 	mostMem = 1 << 50
 )
@@ -82,40 +69,12 @@ func fields() []field {
 			allowed: "a size such as 67108864 or 64Mi, at least 1Mi and at most 1024Ti",
 		},
 		{
-			name: "swap", value: func(l *Limits) *int64 { return &l.Swap }, most: mostMem, parse: ParseSize, noneIsLeast: true,
-			allowed: "a size such as 67108864 or 64Mi, at most 1024Ti",
-		},
-		{
 			name: "pids", value: func(l *Limits) *int64 { return &l.Pids }, least: 1, most: 1 << 22, parse: parseNumber,
 			allowed: "a number from 1 to 4194304",
 		},
 		{
-			name: "cpus", value: func(l *Limits) *int64 { return &l.CPUs }, least: 10, most: 8192e3, parse: parseThousandths,
-			allowed: "a number from 0.01 to 8192, with at most three decimals",
-		},
-		{
-			name: "read-bps", value: func(l *Limits) *int64 { return &l.ReadBPS }, least: 4 * kibi, most: mostMem,
-			parse: ParseSize, allowed: rates,
-		},
-		{
-			name: "write-bps", value: func(l *Limits) *int64 { return &l.WriteBPS }, least: 4 * kibi, most: mostMem,
-			parse: ParseSize, allowed: rates,
-		},
-		{
 			name: "output", value: func(l *Limits) *int64 { return &l.Output }, least: 1, most: mostMem, parse: ParseSize,
 			allowed: "a size such as 65536 or 64Ki, at least 1 and at most 1024Ti",
-		},
-		{
-			name: "output-over", value: func(l *Limits) *int64 { return &l.EndAtOutput }, most: 1, parse: parseOver,
-			allowed: "drop or end",
-		},
-		{
-			name: "open-files", value: func(l *Limits) *int64 { return &l.OpenFiles }, least: 3, most: 1 << 20,
-			parse: parseNumber, allowed: "a number from 3 to 1048576",
-		},
-		{
-			name: "file-size", value: func(l *Limits) *int64 { return &l.FileSize }, least: 1, most: mostMem, parse: ParseSize,
-			allowed: "a size such as 1048576 or 1Mi, at least 1 and at most 1024Ti",
 		},
 	}
 }
@@ -157,11 +116,6 @@ func Parse(key, text string) (*Limits, error) {
 		}
 		*f.value(l) = n
 	}
-	for other, name := range map[string]string{"memory": "swap", "output": "output-over"} {
-		if seen[name] && !seen[other] {
-			return nil, invalid(key, text, name+" needs "+other)
-		}
-	}
 	return l, nil
 }
 
@@ -193,30 +147,12 @@ func (l *Limits) FromEnv(env []string) (*Limits, []string, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		unlimited := f.noneIsLeast && l.Memory == 0 // nor is swap, where memory is not
-		if !unlimited && !f.tightens(n, *f.value(l)) {
+		if former := *f.value(l); former > 0 && n > former {
 			return nil, nil, invalid(variable, value, "must not be more than exec-limits of the container allows")
 		}
 		*f.value(&own) = n
 	}
-	if own.Swap > 0 && own.Memory == 0 {
-		return nil, nil, invalid(Prefix+"SWAP", strconv.FormatInt(own.Swap, 10), "needs "+Prefix+"MEMORY")
-	}
-	if own.EndAtOutput > 0 && own.Output == 0 {
-		return nil, nil, invalid(Prefix+"OUTPUT_OVER", "end", "needs "+Prefix+"OUTPUT")
-	}
 	return &own, slices.DeleteFunc(slices.Clone(env), isOurs), nil
-}
-
-// tightens reports whether n allows no more than former.
-func (f field) tightens(n, former int64) bool {
-	switch {
-	case f.name == "output-over":
-		return n >= former
-	case former == 0:
-		return !f.noneIsLeast || n == 0
-	}
-	return n <= former
 }
 
 func (f field) variable() string {
@@ -271,40 +207,3 @@ func ParseSize(text string) (int64, bool) {
 	unit, known := units[text[len(digits):]]
 	return n * unit, ok && known && n <= math.MaxInt64/unit
 }
-
-func parseThousandths(text string) (int64, bool) {
-	whole, part, _ := strings.Cut(text, ".")
-	const decimals = "000"
-	if len(part) > len(decimals) {
-		return 0, false
-	}
-	n, ok := parseNumber(whole + part + decimals[len(part):])
-	return n, ok && whole != ""
-}
-
-func parseOver(text string) (int64, bool) {
-	return int64(slices.Index([]string{"drop", "end"}, text)), text == "drop" || text == "end"
-}
-
-// Rlimits returns limits of a process, lowered to those of l. A type may be there twice, of which the last counts.
-func (l *Limits) Rlimits(limits []specs.POSIXRlimit) []specs.POSIXRlimit {
-	limits = slices.Clone(limits)
-	for name, most := range map[string]int64{"RLIMIT_NOFILE": l.OpenFiles, "RLIMIT_FSIZE": l.FileSize} {
-		if most == 0 {
-			continue
-		}
-		found := false
-		for i, r := range limits {
-			if r.Type == name {
-				limits[i].Hard, limits[i].Soft, found = min(r.Hard, uint64(most)), min(r.Soft, uint64(most)), true
-			}
-		}
-		if !found {
-			limits = append(limits, specs.POSIXRlimit{Type: name, Hard: uint64(most), Soft: uint64(most)})
-		}
-	}
-	return limits
-}
-
-// LimitsIO reports whether there is a limit on what is read or written. A nil l has none.
-func (l *Limits) LimitsIO() bool { return l != nil && (l.ReadBPS > 0 || l.WriteBPS > 0) }

@@ -26,8 +26,6 @@ const (
 	CPUTime  Reason = "cpu-time"
 	Memory   Reason = "memory"
 	Pids     Reason = "pids"
-	Output   Reason = "output"
-	FileSize Reason = "file-size"
 )
 
 // Stream is what a run wrote to one of its outputs, until it ended.
@@ -40,9 +38,9 @@ type Stream struct {
 // fields.
 type Verdict struct {
 	Container    string         `json:"container"`
-	Exec         string         `json:"exec,omitempty"` // empty: the container itself
+	Exec         string         `json:"exec"`
 	Pid          int            `json:"pid"`
-	Started      time.Time      `json:"started,omitzero"` // zero: its program did not run
+	Started      time.Time      `json:"started"`
 	Ended        time.Time      `json:"ended"`
 	Status       int            `json:"status"`           // as containerd has it: the exit code, or 128 and the signal
 	Signal       syscall.Signal `json:"signal,omitempty"` // that ended it; 0: it exited
@@ -72,16 +70,11 @@ func (v *Verdict) SplitCPU(user, system time.Duration) {
 // shows in the rest of v and in how the run ended. memory says that the container or a cgroup above it has a memory
 // limit, whoever set it. Without one the machine had no memory left.
 func (l *Limits) Judge(v *Verdict, ended Reason, memory bool) {
-	over := func(s Stream) bool { return l.EndAtOutput > 0 && s.Dropped > 0 }
 	switch {
 	case ended != None && v.Signal == unix.SIGKILL:
 		v.Limit = ended
-	case over(v.Stdout) || over(v.Stderr): // it may have ended before all of it was read
-		v.Limit = Output
 	case v.OOMKills > 0 && v.Status != 0 && (memory || l.Memory > 0):
 		v.Limit = Memory
-	case l.FileSize > 0 && v.Signal == unix.SIGXFSZ:
-		v.Limit = FileSize
 	case v.ForksRefused > 0 && v.Status != 0:
 		v.Limit = Pids
 	}
@@ -101,18 +94,11 @@ func OfMemory(r *specs.LinuxResources) (limited, ok bool) {
 	return *r.Memory.Limit > 0, true
 }
 
-// InitName stands for {exec} in the path of the verdict on a container itself. No exec can have this id.
-const InitName = "_init"
-
 // Write writes v to the file at path, in which {exec} stands for the exec, atomically and with mode 0600. It follows no
 // link (see [unixfile.OpenDir]). With an empty path it writes no file.
 func (v *Verdict) Write(path string) error {
 	if path == "" {
 		return nil
-	}
-	name := v.Exec
-	if name == "" {
-		name = InitName
 	}
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -123,7 +109,7 @@ func (v *Verdict) Write(path string) error {
 		return err
 	}
 	defer dir.Close() //nolint:errcheck // nothing was written
-	name = strings.ReplaceAll(filepath.Base(path), "{exec}", name)
+	name := strings.ReplaceAll(filepath.Base(path), "{exec}", v.Exec)
 	return unixfile.WriteIn(dir, name, data, 0o600)
 }
 
@@ -146,7 +132,7 @@ func (l *Limits) NextLook(used, idle time.Duration, processors int) time.Duratio
 		return 0
 	}
 	if l.Pids > 0 {
-		processors = int(min(int64(processors), l.Pids)) // each runs on one. cpus does not count: it allows bursts.
+		processors = int(min(int64(processors), l.Pids)) // each runs on one
 	}
 	allowed := l.CPUTime - used + max(tolerance, l.CPUTime/toleranceDivisor)/2 // half is left for late timers
 	return max(allowed/time.Duration(processors), leastWait, min(idle, mostIdleWait))

@@ -15,7 +15,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
-	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // gives the cgroup managers their device rules
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
@@ -100,11 +99,6 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 			delete(config.Cgroups.Resources.Unified, oomGroup)
 		}
 	}
-	if c.Limits != nil && c.Limits.CPUs > 0 {
-		if err := fitCPUs(config.Cgroups); err != nil {
-			return nil, err
-		}
-	}
 	if c.Checkpoint != "" {
 		return r.prepare(c, config)
 	}
@@ -144,26 +138,6 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 		return r.undoCreate(made, remove)
 	})
 	return nil, errors.Join(err, undo)
-}
-
-// fitCPUs lowers a quota that comes of a limit on runs to what the cgroups above the container's allow.
-func fitCPUs(config *cgroups.Cgroup) error {
-	m, err := manager.New(config)
-	if err != nil {
-		return err
-	}
-	r := config.Resources
-	b := cgroup.New(m.GetPaths()).Fit(cgroup.Bandwidth{Quota: r.CpuQuota, Period: r.CpuPeriod})
-	r.CpuQuota, r.CpuPeriod, r.CpuBurst = b.Quota, b.Period, atMost(r.CpuBurst, b.Quota)
-	return nil
-}
-
-// atMost returns burst, which may be nil, or the quota if that is less: the kernel refuses more.
-func atMost(burst *uint64, quota int64) *uint64 {
-	if burst == nil {
-		return nil
-	}
-	return new(min(*burst, uint64(quota)))
 }
 
 // translate suspends the reaper around translate.Container: to read the mappings of a user namespace that the container

@@ -125,7 +125,6 @@ func (r *Runtime) vacate(ctx context.Context, group *cgroup.Cgroup, unit *system
 			err = group.Remove(attempt)
 		case slices.ContainsFunc(pids, r.mayOwn):
 			err = errors.Join(group.SignalThose(unix.SIGKILL, r.isOwn), group.Thaw())
-			group.LiftIO() // one that waits for a disk does not end before
 			<-attempt.Done()
 		default:
 			cancel()

@@ -56,9 +56,8 @@ type Options struct {
 	StopTimeout    string // until it is killed (pkg/task, Container.Stop)
 	Notify         bool   // Start waits until init reports that it is ready
 	NotifyTimeout  string // for how long
-	Limits         string // of a container as a run (pkg/limit)
-	ExecLimits     string // and of each exec
-	VerdictFile    string // where verdicts on them are written; {id}, {namespace} and {exec} stand for the run's
+	ExecLimits     string // of each exec (pkg/limit)
+	VerdictFile    string // where verdicts on execs are written; {id}, {namespace} and {exec} stand for the exec's
 	Listen         string // sockets that init finds open
 
 	HostRootfsTaskDir      string   // in such a container, where programs are looked up first

@@ -62,8 +62,6 @@ type Container struct {
 	deleted bool // no exec is added any more
 	// +checklocks:mu
 	verdicts []limit.Verdict // the most recent ones
-	// +checklocks:mu
-	execKills uint64 // OOM kills in the verdicts on all execs
 }
 
 // New has runtime create a container, and publishes the event. If it fails, nothing is left of the container.
@@ -73,7 +71,7 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 		freezing: semaphore.NewWeighted(allSlots), live: semaphore.NewWeighted(allSlots),
 	}
 	c.initLives, c.initDied = context.WithCancel(context.Background())
-	c.init = newProcess(c, "", nil, config.IO, config.Limits)
+	c.init = newProcess(c, "", nil, config.IO, nil)
 	if config.Spec != nil && config.Spec.Linux != nil {
 		c.noteMemoryLimit(config.Spec.Linux.Resources)
 	}
@@ -170,7 +168,6 @@ func (c *Container) removeHooks(somethingLeft bool) error {
 
 // oomKilled publishes an OOM kill, or leaves it to publishOOMs if the start event is not published yet.
 func (c *Container) oomKilled() {
-	c.init.endForMemory()
 	c.oomMu.Lock()
 	defer c.oomMu.Unlock()
 	if !c.publishesOOMs {

@@ -42,9 +42,8 @@ func (p *Process) await() {
 	if p.execID == "" {
 		p.container.finishExecs()
 	}
-	used := p.account(exit)
 	p.opLock <- struct{}{} // a Start in flight publishes its TaskStart first
-	p.recordVerdict(exit, used)
+	p.recordVerdict(exit)
 	p.publishExit(exit)
 	p.unlockOp()
 	if p.execID != "" {

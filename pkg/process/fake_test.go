@@ -33,10 +33,10 @@ type fake struct {
 	group    *cgroup.Cgroup
 	gates    map[string]chan struct{}
 	failing  map[string]error
-	deaf     bool            // Exec and Restore do not end with their context
-	panics   string          // the call that does
-	account  *cgroup.Account // of each exec; nil: they have no cgroups of their own
-	entered  chan string     // a gated call has begun
+	deaf     bool           // Exec and Restore do not end with their context
+	panics   string         // the call that does
+	account  cgroup.Account // of each exec with limits
+	entered  chan string    // a gated call has begun
 
 	mu      sync.Mutex
 	init    *fakeProcess
@@ -126,7 +126,7 @@ func (f *fake) KillRemaining(ctx context.Context) error {
 	return f.group.Kill(ctx, syscall.SIGKILL)
 }
 
-func (f *fake) Exec(ctx context.Context, _ *specs.Process, _ *limit.Limits, _ *stdio.Streams) (Handle, error) {
+func (f *fake) Exec(ctx context.Context, _ *specs.Process, l *limit.Limits, _ *stdio.Streams) (Handle, error) {
 	if err := f.passWith(ctx, "exec"); err != nil {
 		return nil, err
 	}
@@ -134,20 +134,20 @@ func (f *fake) Exec(ctx context.Context, _ *specs.Process, _ *limit.Limits, _ *s
 	f.mu.Lock()
 	f.execs = append(f.execs, p)
 	f.mu.Unlock()
-	if f.account != nil {
+	if l != nil {
 		return &fakeInCgroup{p, f}, nil
 	}
 	return p, nil
 }
 
-// fakeInCgroup is an exec with a cgroup of its own.
+// fakeInCgroup is an exec with limits.
 type fakeInCgroup struct {
 	*fakeProcess
 	fake *fake
 }
 
 func (p *fakeInCgroup) Cgroup() *cgroup.Cgroup  { return p.fake.group }
-func (p *fakeInCgroup) Account() cgroup.Account { return *p.fake.account }
+func (p *fakeInCgroup) Account() cgroup.Account { return p.fake.account }
 func (p *fakeInCgroup) Usage() Usage            { return Usage{} }
 func (p *fakeInCgroup) Release()                {}
 
@@ -176,8 +176,6 @@ type fakeProcess struct {
 	reaped chan struct{}
 	once   sync.Once
 
-	used cgroup.Account // that Wait tells
-
 	mu    sync.Mutex
 	heard []syscall.Signal // guarded by mu
 }
@@ -186,7 +184,7 @@ func (p *fakeProcess) Pid() int       { return p.pid }
 func (p *fakeProcess) die(status int) { p.once.Do(func() { p.died <- status }) }
 func (p *fakeProcess) Wait() Exit {
 	defer close(p.reaped)
-	exit := Exit{Status: <-p.died, At: time.Now(), Used: p.used}
+	exit := Exit{Status: <-p.died, At: time.Now()}
 	if exit.Status > 128 {
 		exit.Signal = syscall.Signal(exit.Status - 128)
 	}

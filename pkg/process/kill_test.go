@@ -17,10 +17,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/limit"
 )
 
 func TestKill_ThawsAPausedContainer(t *testing.T) {
@@ -38,47 +36,6 @@ func TestKill_ThawsAPausedContainer(t *testing.T) {
 			t.Errorf("%s = %q, want THAWED", freezerState, state)
 		}
 		w.wantLog(t, "create c1 | start c1 | paused | exit c1 137")
-	})
-}
-
-// atSignal is a process that calls before as it is signalled.
-type atSignal struct {
-	*fakeProcess
-	before func()
-}
-
-func (p atSignal) Signal(sig syscall.Signal) error {
-	p.before()
-	return p.fakeProcess.Signal(sig)
-}
-
-// An exec that waits for its disk would go on, and could end as if nothing had happened.
-func TestKill_LiftsTheLimitsOfIOOfExecsThatAreKilled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const limited = "8:0 rbps=max wbps=4096 riops=max wiops=max\n"
-		file := filepath.Join(t.TempDir(), "io.max")
-		must(t, os.WriteFile(file, []byte(limited), 0o600))
-		limits := func() string {
-			text, err := os.ReadFile(file)
-			must(t, err)
-			return string(text)
-		}
-		f := newFake()
-		f.group = cgroup.New(map[string]string{"": filepath.Dir(file)})
-		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{WriteBPS: 4096}}})
-		must(t, w.Init().Start(ctx))
-		var when string
-		p := w.addExec(t, "e1")
-		must(t, p.Start(ctx))
-		synctest.Wait()
-		p.handle = atSignal{p.handle.(*fakeProcess), func() { when = limits() }}
-		must(t, w.Init().Kill(syscall.SIGKILL))
-		if when != limited {
-			t.Errorf("io.max = %q when the exec was killed, want %q", when, limited)
-		}
-		if text := limits(); strings.Contains(text, "4096") {
-			t.Errorf("io.max = %q after the kill", text)
-		}
 	})
 }
 
@@ -102,47 +59,6 @@ func TestKill_OfInitLetsNoExecStart(t *testing.T) {
 type lateProcess struct{ *fakeProcess }
 
 func (lateProcess) Signal(syscall.Signal) error { return nil }
-
-// One that waits for a disk with the limits of the container takes as long as its runtime waits for it.
-func TestKill_TakesAsLongAsForOneExec(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorldOf(t, newFake(), Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{WriteBPS: 4096}}})
-		must(t, w.Init().Start(ctx))
-		for i := range execKills {
-			p := w.addExec(t, fmt.Sprint("e", i))
-			must(t, p.Start(ctx))
-			synctest.Wait()
-			p.handle = atSignal{p.handle.(*fakeProcess), func() { time.Sleep(50 * time.Millisecond) }}
-		}
-		began := time.Now()
-		must(t, w.Init().Kill(syscall.SIGKILL))
-		if took := time.Since(began); took != 50*time.Millisecond {
-			t.Errorf("Kill took %v, want 50 ms", took)
-		}
-	})
-}
-
-func TestKill_LiftsTheLimitsOfIOEvenIfItCannotThaw(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		freezer, blkio := t.TempDir(), t.TempDir()
-		must(t, os.Mkdir(filepath.Join(freezer, freezerState), 0o700)) // writing it fails
-		file := filepath.Join(blkio, "blkio.throttle.write_bps_device")
-		for _, other := range []string{"read_bps", "read_iops", "write_iops"} {
-			must(t, os.WriteFile(filepath.Join(blkio, "blkio.throttle."+other+"_device"), nil, 0o600))
-		}
-		must(t, os.WriteFile(file, []byte("8:0 4096\n"), 0o600))
-		f := newFake()
-		f.group = cgroup.New(map[string]string{"freezer": freezer, "blkio": blkio})
-		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{WriteBPS: 4096}}})
-		must(t, w.Init().Start(ctx))
-		if err := w.Init().Kill(syscall.SIGKILL); !errors.Is(err, unix.EISDIR) {
-			t.Errorf("Kill: %v, want that it cannot thaw", err)
-		}
-		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "4096") {
-			t.Errorf("limit after Kill: %q, %v", text, err)
-		}
-	})
-}
 
 func TestKillAll_WithoutCgroupKillsInit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

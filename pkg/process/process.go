@@ -92,8 +92,7 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 
 // Kill sends sig. SIGKILL to init also thaws the container, whoever froze it or a part of it, since a frozen process
 // does not die on cgroup v1. Thawing only writes to the cgroup, since the runtime may be busy with a Pause or an
-// Update. The Start of an exec fails after that, and with limits of I/O all execs are killed, too, before the limits
-// are lifted. SIGKILL also ends the Start of an exec, or a restore, that is under way: that fails, unless the program
+// Update. The Start of an exec fails after that. SIGKILL also ends the Start of an exec, or a restore, that is under way: that fails, unless the program
 // runs by then, which ends like any other.
 func (p *Process) Kill(sig syscall.Signal) error {
 	p.mu.Lock()
@@ -122,13 +121,8 @@ func (p *Process) Kill(sig syscall.Signal) error {
 		return nil
 	}
 	p.dying.Store(true)
-	thawErr := p.container.Cgroup().Thaw()
-	if p.limits().LimitsIO() || p.container.config.ExecLimits != nil { // init waits for its execs, and they for a disk
-		p.container.signalExecs(sig) // before they could go on
-		p.container.Cgroup().LiftIO()
-	}
-	if thawErr != nil {
-		return p.wrap(fmt.Errorf("thaw: %w", thawErr))
+	if err := p.container.Cgroup().Thaw(); err != nil {
+		return p.wrap(fmt.Errorf("thaw: %w", err))
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 	"sandbox.internal/shim/pkg/limit"
 )
 
-// run is the additional state of a process with limits. Its timers start with the program, and end before the exit is
+// run is the additional state of an exec with limits. Its timers start with the program, and end before the exit is
 // published. Each calls its function in a goroutine of its own, which may still look at the run afterwards, but changes
 // nothing.
 type run struct {
@@ -29,13 +29,9 @@ type run struct {
 	// +checklocks:mu
 	started time.Time // zero before the program runs
 	// +checklocks:mu
-	before time.Duration // CPU time of the cgroup when the program started
-	// +checklocks:mu
 	used time.Duration // CPU time of the cgroup at the last look at which it had grown
 	// +checklocks:mu
 	grown time.Time // when that was
-	// +checklocks:mu
-	killsBefore uint64 // OOM kills by then, on v1, of an init with a memory limit
 	// +checklocks:mu
 	ended limit.Reason // why the run is being killed
 	// +checklocks:mu
@@ -45,7 +41,7 @@ type run struct {
 	// +checklocks:mu
 	oom *time.Timer
 	// +checklocks:mu
-	watch *cgroup.OOMWatch // on v1, where the kernel kills one process, for a run of some length; nil otherwise
+	watch *cgroup.OOMWatch // on v1, where the kernel kills one process, for an exec of some length; nil otherwise
 	// +checklocks:mu
 	over bool // the exit is known
 }
@@ -67,13 +63,6 @@ func (c *Config) limitExec(p *specs.Process) (*limit.Limits, *specs.Process, err
 	}
 	spec := *p
 	spec.Env = env
-	if l.OpenFiles > 0 || l.FileSize > 0 {
-		limits := p.Rlimits
-		if len(limits) == 0 { // else they take the place of the container's
-			limits = c.Spec.Process.Rlimits
-		}
-		spec.Rlimits = l.Rlimits(limits)
-	}
 	return l, &spec, nil
 }
 
@@ -91,60 +80,11 @@ func (p *Process) limitOutput() {
 		return
 	}
 	p.io.MaxOutput = p.run.limits.Output
-	if p.run.limits.EndAtOutput > 0 {
-		p.io.OnOutputOver = func() { p.killOverLimit(limit.Output) }
-	}
 }
 
 // group returns the cgroup of p, which is a run.
 func (p *Process) group() *cgroup.Cgroup {
-	if p.execID == "" {
-		return p.container.Cgroup()
-	}
 	return p.handle.(CgroupHandle).Cgroup() // which RuntimeContainer.Exec returns with limits
-}
-
-// beginInit notes the usage just before init runs its program: what creating it took does not count.
-func (p *Process) beginInit() {
-	if p.run == nil || p.container.Restored() {
-		return
-	}
-	used, err := p.group().Usage()
-	if err != nil {
-		logger(p.container.ID()).WithError(err).Warn("usage before the start")
-	}
-	kills := p.ownOOMKills()
-	p.run.mu.Lock()
-	p.run.before, p.run.killsBefore = used.CPU, kills
-	p.run.mu.Unlock()
-}
-
-// ownOOMKills returns how many processes of p, which is init, the kernel has killed for the container's memory limit on
-// v1, where it kills only one process. It returns 0 on v2, and where that limit does not end the run.
-func (p *Process) ownOOMKills() uint64 {
-	if l := p.limits(); l == nil || l.Memory == 0 || p.group().Unified() {
-		return 0
-	}
-	kills, err := p.group().OOMKillsV1()
-	if err != nil && !errdefs.IsNotFound(err) {
-		p.logger().WithError(err).Error("OOM kills of a run")
-	}
-	return kills
-}
-
-// endForMemory ends p, which is init, if the kernel has killed a process for its memory limit: on v1 the others would
-// continue. The container's OOM watch calls it, and does not wait.
-func (p *Process) endForMemory() {
-	kills := p.ownOOMKills()
-	if kills == 0 {
-		return
-	}
-	p.run.mu.Lock()
-	over := kills > p.run.killsBefore
-	p.run.mu.Unlock()
-	if over {
-		go p.killOverLimit(limit.Memory) // ends soon: it only sends signals
-	}
 }
 
 // startLimits starts the timers that end a run over its limits. It is called once, with opLock held, when the program
@@ -164,14 +104,10 @@ func (p *Process) startLimits(asked time.Time) {
 	if r.limits.CPUTime > 0 {
 		r.cpu = time.AfterFunc(firstLook, p.lookAtCPUTime)
 	}
-	if p.execID != "" && r.limits.Memory > 0 && !p.group().Unified() {
+	if r.limits.Memory > 0 && !p.group().Unified() {
 		r.oom = time.AfterFunc(watchAfter, p.watchMemory)
 	}
-	ended := r.ended // by its output, before this
 	r.mu.Unlock()
-	if ended != limit.None {
-		p.killFor(ended)
-	}
 }
 
 const (
@@ -182,8 +118,7 @@ const (
 	killTime = time.Second
 )
 
-// watchMemory ends an exec when the kernel has killed one of its processes: on v1 the others would continue. For init
-// the container's OOM watch calls endForMemory.
+// watchMemory ends an exec when the kernel has killed one of its processes: on v1 the others would continue.
 func (p *Process) watchMemory() {
 	watch, err := p.group().WatchOOM(func() { p.killOverLimit(limit.Memory) })
 	if err != nil {
@@ -232,7 +167,7 @@ func (p *Process) lookAtCPUTime() {
 		if used.CPU > r.used {
 			r.used, r.grown = used.CPU, time.Now()
 		}
-		next = r.limits.NextLook(used.CPU-r.before, time.Since(r.grown), n)
+		next = r.limits.NextLook(used.CPU, time.Since(r.grown), n)
 	}
 	if next > 0 && !r.over {
 		r.cpu.Reset(next)
@@ -245,8 +180,7 @@ func (p *Process) lookAtCPUTime() {
 	}
 }
 
-// killOverLimit kills the run because of a limit: the first one for which it is called. If the program does not run
-// yet, startLimits does it.
+// killOverLimit kills the run because of a limit: the first one for which it is called.
 func (p *Process) killOverLimit(why limit.Reason) {
 	r := p.run
 	r.mu.Lock()
@@ -254,14 +188,10 @@ func (p *Process) killOverLimit(why limit.Reason) {
 	if kill {
 		r.ended = why
 	}
-	kill = kill && !r.started.IsZero()
 	r.mu.Unlock()
-	if kill {
-		p.killFor(why)
+	if !kill {
+		return
 	}
-}
-
-func (p *Process) killFor(why limit.Reason) {
 	switch err := p.Kill(syscall.SIGKILL); {
 	case errdefs.IsNotFound(err): // it ended just now
 	case err != nil:
@@ -273,7 +203,7 @@ func (p *Process) killFor(why limit.Reason) {
 
 // recordVerdict stops what startLimits started, keeps the verdict, and writes it to its file. The waiter calls it, with
 // opLock held, when the run has exited and before its exit is published.
-func (p *Process) recordVerdict(exit Exit, used cgroup.Account) {
+func (p *Process) recordVerdict(exit Exit) {
 	r := p.run
 	if r == nil {
 		return
@@ -285,23 +215,19 @@ func (p *Process) recordVerdict(exit Exit, used cgroup.Account) {
 			t.Stop()
 		}
 	}
-	started, before, ended, watch := r.started, r.before, r.ended, r.watch
+	started, ended, watch := r.started, r.ended, r.watch
 	r.mu.Unlock()
 	if watch != nil {
 		watch.Stop()
 	}
 
-	c := p.container
+	c, used := p.container, p.handle.(CgroupHandle).Account()
 	written := p.streams.Written()
 	v := limit.Verdict{
 		Container: c.ID(), Exec: p.execID, Pid: p.handle.Pid(), Started: started, Ended: exit.At,
-		Status: exit.Status, Signal: exit.Signal,
-		CPU:        max(used.CPU-before, 0),
+		Status: exit.Status, Signal: exit.Signal, Wall: exit.At.Sub(started), CPU: used.CPU,
 		MemoryPeak: used.Memory, OOMKills: used.OOMKills, ForksRefused: used.ForksRefused,
 		Stdout: limit.Stream(written[0]), Stderr: limit.Stream(written[1]),
-	}
-	if !started.IsZero() {
-		v.Wall = exit.At.Sub(started)
 	}
 	v.SplitCPU(used.User, used.System)
 	r.limits.Judge(&v, ended, v.OOMKills > 0 && c.isLimitedInMemory())
@@ -309,29 +235,6 @@ func (p *Process) recordVerdict(exit Exit, used cgroup.Account) {
 		p.logger().WithError(err).Error("write the verdict")
 	}
 	c.keepVerdict(v)
-}
-
-// account returns what a run that has exited used, or nothing for a process that is none.
-func (p *Process) account(exit Exit) cgroup.Account {
-	if p.run == nil {
-		return cgroup.Account{}
-	}
-	if p.execID != "" {
-		return p.handle.(CgroupHandle).Account() // as in group
-	}
-	c := p.container
-	used, err := c.Cgroup().Account()
-	if errdefs.IsNotFound(err) {
-		used = exit.Used // systemd removes an empty scope
-	} else if err != nil {
-		p.logger().WithError(err).Warn("usage of a run")
-	}
-	c.oom.Check()
-	used.OOMKills = c.oom.Kills() // on v1 a cgroup does not count those of its children
-	c.mu.Lock()
-	used.OOMKills -= min(used.OOMKills, c.execKills) // they have verdicts of their own
-	c.mu.Unlock()
-	return used
 }
 
 // isLimitedInMemory reports whether the container or a cgroup above it, such as a pod's, has a memory limit. Its own
@@ -350,11 +253,11 @@ func (c *Container) isLimitedInMemory() bool {
 // noteMemoryLimit records whether the container has a memory limit, after r was written.
 func (c *Container) noteMemoryLimit(r *specs.LinuxResources) {
 	if limited, ok := limit.OfMemory(r); ok {
-		c.limitsMemory.Store(limited || c.config.Limits != nil && c.config.Limits.Memory > 0)
+		c.limitsMemory.Store(limited)
 	}
 }
 
-// keptVerdicts is how many verdicts a container keeps: on execs, and on itself.
+// keptVerdicts is how many verdicts a container keeps.
 const keptVerdicts = 100
 
 func (c *Container) keepVerdict(v limit.Verdict) {
@@ -364,13 +267,9 @@ func (c *Container) keepVerdict(v limit.Verdict) {
 		c.verdicts = slices.Delete(c.verdicts, 0, 1)
 	}
 	c.verdicts = append(c.verdicts, v)
-	if v.Exec != "" {
-		c.execKills += v.OOMKills
-	}
 }
 
-// Verdicts returns the verdicts on the last execs that had limits and have ended, and on the container itself, in this
-// order.
+// Verdicts returns the verdicts on the last execs that had limits and have ended, in this order.
 func (c *Container) Verdicts() []limit.Verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()

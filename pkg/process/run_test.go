@@ -18,20 +18,29 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-func TestRun_InitIsKilledAtItsWallTime(t *testing.T) {
+// runWith is a container whose execs have limits, and one of them, which runs.
+func runWith(t *testing.T, f *fake, l *limit.Limits, verdictFile string) (*world, *Process) {
+	t.Helper()
+	w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{ExecLimits: l, VerdictFile: verdictFile}})
+	must(t, w.Init().Start(ctx))
+	p := w.addExec(t, "e1")
+	must(t, p.Start(ctx))
+	return w, p
+}
+
+func TestRun_IsKilledAtItsWallTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{WallTime: time.Minute}}})
-		time.Sleep(time.Hour) // created and not started
-		must(t, w.Init().Start(ctx))
-		exit, err := w.Init().Wait(ctx)
+		w, p := runWith(t, f, &limit.Limits{WallTime: time.Minute}, "")
+		exit, err := p.Wait(ctx)
 		must(t, err)
 		v := w.Verdicts()
 		if len(v) != 1 || v[0].Limit != limit.WallTime || v[0].Wall != time.Minute || v[0].Status != exit.Status {
 			t.Errorf("verdicts %+v, exit %+v", v, exit)
 		}
 		time.Sleep(time.Hour) // nothing more is killed
-		w.wantLog(t, "create c1 | start c1 | exit c1 137")
+		f.init.die(0)
+		w.wantLog(t, "create c1 | start c1 | exec-added e1 | exec-started e1 | exit e1 137 | exit c1 0")
 	})
 }
 
@@ -39,53 +48,32 @@ func TestRun_InitIsKilledAtItsWallTime(t *testing.T) {
 func TestRun_WallTimeHasWhatTheStartTook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		f.gates["start"] = make(chan struct{})
-		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{}}})
-		time.AfterFunc(time.Second, func() { close(f.gates["start"]) })
-		must(t, w.Init().Start(ctx))
-		f.init.die(0)
-		<-w.Init().Exited()
+		f.gates["exec"] = make(chan struct{})
+		time.AfterFunc(time.Second, func() { close(f.gates["exec"]) })
+		w, p := runWith(t, f, &limit.Limits{}, "")
+		f.execs[0].die(0)
+		<-p.Exited()
 		if v := w.Verdicts(); len(v) != 1 || v[0].Wall != time.Second {
 			t.Errorf("verdicts %+v, want one with a second", v)
 		}
+		f.init.die(0)
 	})
 }
 
-// The verdict is written before the exit is told, also on one that never ran its program.
 func TestRun_VerdictComesBeforeTheExit(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{
-			Limits: &limit.Limits{}, VerdictFile: filepath.Join(dir, "{exec}"),
-		}})
-		f.init.die(3)
-		<-w.Init().Exited()
-		if _, err := os.Stat(filepath.Join(dir, limit.InitName)); err != nil {
+		w, p := runWith(t, f, &limit.Limits{}, filepath.Join(dir, "{exec}"))
+		f.execs[0].die(3)
+		<-p.Exited()
+		if _, err := os.Stat(filepath.Join(dir, "e1")); err != nil {
 			t.Error(err)
 		}
-		if v := w.Verdicts(); len(v) != 1 || !v[0].Started.IsZero() || v[0].Wall != 0 || v[0].Status != 3 {
+		if v := w.Verdicts(); len(v) != 1 || v[0].Status != 3 {
 			t.Errorf("verdicts %+v", v)
 		}
-	})
-}
-
-func TestRun_ALimitThatIsReachedBeforeTheStartCountsThen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{}}})
-		w.Init().killOverLimit(limit.Output)
-		w.Init().killOverLimit(limit.WallTime) // the first one counts
-		synctest.Wait()
-		if w.Init().Status().State != Created {
-			t.Fatal("killed before the start was told")
-		}
-		must(t, w.Init().Start(ctx))
-		<-w.Init().Exited()
-		if v := w.Verdicts(); len(v) != 1 || v[0].Limit != limit.Output {
-			t.Errorf("verdicts %+v", v)
-		}
-		w.wantLog(t, "create c1 | start c1 | exit c1 137")
+		f.init.die(0)
 	})
 }
 
@@ -97,121 +85,55 @@ func TestRun_IsNotKilledBecauseItsCPUTimeCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.group = cgroup.New(map[string]string{"cpuacct": dir})
-		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{CPUTime: time.Second}}})
-		must(t, w.Init().Start(ctx))
+		w, p := runWith(t, f, &limit.Limits{CPUTime: time.Second}, "")
 		time.Sleep(time.Minute)
-		if w.Init().Status().State != Running {
+		if p.Status().State != Running {
 			t.Fatal("killed")
 		}
 		must(t, os.Remove(usage))
 		must(t, os.WriteFile(usage, []byte("2000000000\n"), 0o600)) // ns
-		<-w.Init().Exited()
+		<-p.Exited()
 		if v := w.Verdicts(); len(v) != 1 || v[0].Limit != limit.CPUTime {
 			t.Errorf("verdicts %+v, want that it used up its CPU time", v)
 		}
+		f.init.die(0)
 	})
 }
 
-// On v1 and v2 the watch of the container counts the kills in the cgroups of execs too, and these have verdicts.
-func TestRun_AContainerIsNotJudgedForAnExecThatRanOutOfMemory(t *testing.T) {
+// The limit of memory may be the container's or the pod's. Without one the machine had no memory left.
+func TestRun_MemoryOfTheContainer(t *testing.T) {
 	for name, tt := range map[string]struct {
-		ofExec, all uint64
-		limited     bool
-		pod         string // memory.max of the cgroup above
-		want        limit.Reason
-		wantKills   uint64
+		limited bool
+		pod     string // memory.max of the cgroup above
+		want    limit.Reason
 	}{
-		"of the exec alone":              {2, 2, true, "max", limit.None, 0},
-		"of both":                        {2, 3, true, "max", limit.Memory, 1},
-		"of the container without limit": {0, 1, false, "max", limit.None, 1},
-		"of the container in a pod":      {0, 1, false, "1048576", limit.Memory, 1},
+		"no limit":         {false, "max", limit.None},
+		"of the container": {true, "max", limit.Memory},
+		"of the pod":       {false, "1048576", limit.Memory},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "c1")
 			must(t, os.Mkdir(dir, 0o755))
 			must(t, os.WriteFile(filepath.Join(dir, "../memory.max"), []byte(tt.pod+"\n"), 0o600))
-			count := func(kills uint64) {
-				must(t, os.WriteFile(filepath.Join(dir, "memory.events"), fmt.Appendf(nil, "oom_kill %d\n", kills), 0o600))
-			}
-			count(0)
+			must(t, os.WriteFile(filepath.Join(dir, "memory.events"), []byte("oom_kill 0\n"), 0o600))
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
 				f.group = cgroup.New(map[string]string{"": dir})
-				f.account = &cgroup.Account{OOMKills: tt.ofExec}
-				memory := int64(64 << 20)
-				w := newWorldOf(t, f, Config{
-					ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{}, ExecLimits: &limit.Limits{}},
-					Spec: &specs.Spec{Linux: &specs.Linux{}},
-				})
-				must(t, w.Init().Start(ctx))
+				f.account.OOMKills = 2
+				w, p := runWith(t, f, &limit.Limits{}, "")
 				if tt.limited {
+					memory := int64(64 << 20)
 					must(t, w.Update(ctx, &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &memory}}))
 				}
-				e := w.addExec(t, "e1")
-				must(t, e.Start(ctx))
-				count(tt.all)
 				f.execs[0].die(137)
-				<-e.Exited()
-				f.init.die(143)
-				<-w.Init().Exited()
-				v := w.Verdicts()
-				if len(v) != 2 || v[1].Limit != tt.want || v[1].OOMKills != tt.wantKills || v[0].OOMKills != tt.ofExec {
-					t.Errorf("verdicts %+v, want %q and %d kills of the container", v, tt.want, tt.wantKills)
+				<-p.Exited()
+				if v := w.Verdicts(); len(v) != 1 || v[0].Limit != tt.want || v[0].OOMKills != 2 {
+					t.Errorf("verdicts %+v, want %q", v, tt.want)
 				}
+				f.init.die(0)
+				<-w.Init().Exited()
 			})
 		})
-	}
-}
-
-// systemd removes an empty scope, and with it what the kernel counted.
-func TestRun_VerdictSaysWhatInitUsedIfTheCgroupIsGone(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "c1")
-	must(t, os.Mkdir(dir, 0o755))
-	f := newFake()
-	f.group = cgroup.New(map[string]string{"": dir})
-	w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{}}})
-	f.init.used = cgroup.Account{
-		Usage: cgroup.Usage{CPU: 3 * time.Second, Memory: 7 << 20}, User: 2 * time.Second, System: time.Second,
-	}
-	must(t, w.Init().Start(ctx))
-	must(t, os.Remove(dir))
-	f.init.die(0)
-	<-w.Init().Exited()
-	v := w.Verdicts()
-	if len(v) != 1 || v[0].CPU != 3*time.Second || v[0].User != 2*time.Second || v[0].MemoryPeak != 7<<20 {
-		t.Errorf("verdicts %+v, want one with what init used", v)
-	}
-}
-
-// On v1 the kernel kills one process where memory is used up.
-func TestRun_AContainerEndsWhenItsMemoryIsUsedUpOnV1(t *testing.T) {
-	dir := t.TempDir()
-	count := func(at string, kills int) {
-		must(t, os.WriteFile(filepath.Join(dir, at, "memory.oom_control"), fmt.Appendf(nil, "oom_kill %d\n", kills), 0o600))
-	}
-	for at, most := range map[string]string{"": "33554432", "exec-1": "16777216"} {
-		must(t, os.MkdirAll(filepath.Join(dir, at), 0o755))
-		must(t, os.WriteFile(filepath.Join(dir, at, "memory.limit_in_bytes"), []byte(most), 0o600))
-		must(t, os.WriteFile(filepath.Join(dir, at, "cgroup.event_control"), nil, 0o600))
-		count(at, 1) // before the container
-	}
-	f := newFake()
-	f.group = cgroup.New(map[string]string{"memory": dir})
-	w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{Memory: 32 << 20}}})
-	must(t, w.Init().Start(ctx))
-	count("exec-1", 3) // it has a limit of its own
-	w.oom.Check()
-	w.Init().run.mu.Lock()
-	ended := w.Init().run.ended
-	w.Init().run.mu.Unlock()
-	if ended != limit.None || w.Init().Status().State != Running {
-		t.Errorf("ended by %q for a kill in an exec with a limit of its own", ended)
-	}
-	count("", 2)
-	w.oom.Check()
-	<-w.Init().Exited()
-	if v := w.Verdicts(); len(v) != 1 || v[0].Limit != limit.Memory || v[0].Status != 137 {
-		t.Errorf("verdicts %+v", v)
 	}
 }
 
@@ -228,17 +150,14 @@ func TestRun_KeepsTheLastVerdicts(t *testing.T) {
 func TestAddExec_TakesLimitsOutOfTheEnvironment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		defaults := &limit.Limits{Memory: 64 << 20, OpenFiles: 10}
-		w := newWorldOf(t, f, Config{
-			ID: "c1", Bundle: "/b", Options: Options{ExecLimits: defaults},
-			Spec: &specs.Spec{Process: &specs.Process{Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 100, Soft: 100}}}},
-		})
+		defaults := &limit.Limits{Memory: 64 << 20}
+		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{ExecLimits: defaults}})
 		given := &specs.Process{Env: []string{"A=b", limit.Prefix + "PIDS=5"}}
 		must(t, w.AddExec("e1", given, stdio.Config{}))
 		p, err := w.Process("e1")
 		must(t, err)
-		want := limit.Limits{Memory: 64 << 20, OpenFiles: 10, Pids: 5}
-		if *p.limits() != want || len(p.spec.Env) != 1 || len(given.Env) != 2 || p.spec.Rlimits[0].Hard != 10 {
+		want := limit.Limits{Memory: 64 << 20, Pids: 5}
+		if *p.limits() != want || len(p.spec.Env) != 1 || len(given.Env) != 2 {
 			t.Errorf("limits %+v, process %+v", *p.limits(), p.spec)
 		}
 		if w.AddExec("e2", &specs.Process{Env: []string{limit.Prefix + "MEMORY=1Gi"}}, stdio.Config{}) == nil {

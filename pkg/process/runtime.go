@@ -42,7 +42,7 @@ type RuntimeContainer interface {
 	// returned.
 	AwaitProgram()
 	// Exec runs another process and returns when its program has begun. If l is not nil, its Handle is a CgroupHandle,
-	// and the kernel enforces the limits on memory, processes and CPUs.
+	// and the kernel enforces the limits on memory and processes.
 	Exec(ctx context.Context, p *specs.Process, l *limit.Limits, s *stdio.Streams) (Handle, error)
 	// Pause freezes every process of the container.
 	Pause() error
@@ -154,7 +154,6 @@ type Options struct {
 	CriuWorkPath  string        // for logs of a restore; empty for a directory in the bundle
 	Init          bool          // a small init starts the program, reaps, and forwards signals
 	TaskDir       string        // directory in the container where programs are looked for before PATH; empty for none
-	Limits        *limit.Limits // of the container as a run; nil for none, and no verdict
 	ExecLimits    *limit.Limits // of each exec that asks for no tighter ones; nil for none, and no verdict
 	VerdictFile   string        // path of files with verdicts, in which {exec} stands for the exec; "" for none
 }

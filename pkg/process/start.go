@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"syscall"
-	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -48,31 +47,27 @@ func (p *Process) startInit(ctx context.Context) error {
 		return p.wrap(fmt.Errorf("start: %w", err))
 	}
 	defer context.AfterFunc(ctx, func() { p.startAbandoned.Store(true) })()
-	p.beginInit()
-	asked := time.Now()
 	if err := p.container.runtime.Start(); err != nil {
 		return p.wrap(err)
 	}
-	p.initStarted(asked)
+	p.initStarted()
 	return nil
 }
 
 // startRestored restores init. The caller holds opLock.
 func (p *Process) startRestored(ctx context.Context) error {
-	asked := time.Now()
 	if err := p.container.restore(ctx); err != nil {
 		return p.wrap(err)
 	}
-	p.initStarted(asked)
+	p.initStarted()
 	p.startWaiter()
 	return nil
 }
 
-// initStarted publishes that init runs since asked, or shortly after.
-func (p *Process) initStarted(asked time.Time) {
+// initStarted publishes that init runs.
+func (p *Process) initStarted() {
 	c := p.container
 	p.commit(OpStart)
-	p.startLimits(asked)
 	c.events.Put(event.TaskStart{ContainerID: c.ID(), Pid: p.Pid()})
 	c.publishOOMs()
 }

@@ -45,8 +45,7 @@ type Settings struct {
 	StopIsSet     bool          // an annotation or an option says how to stop
 	NotifyTimeout time.Duration // for how long Start waits for READY=1; 0: it does not
 	Init          bool          // a small init is the first process
-	Limits        *limit.Limits // of the container as a run; nil: none
-	ExecLimits    *limit.Limits // of its execs; nil: none
+	ExecLimits    *limit.Limits // nil: none
 	VerdictFile   Value         // its Text is the path, with {exec} in it; not set: none
 	PidFile       Value         // its Text is the path; not set: none
 	Listen        Value         // as listen.Parse reads it; not set: none
@@ -141,11 +140,6 @@ func (s *Settings) parseInit(v Value) (err error) {
 	return err
 }
 
-func (s *Settings) parseLimits(v Value) (err error) {
-	s.Limits, err = limit.Parse(v.Key, v.Text)
-	return err
-}
-
 func (s *Settings) parseExecLimits(v Value) (err error) {
 	s.ExecLimits, err = limit.Parse(v.Key, v.Text)
 	return err
@@ -160,9 +154,9 @@ func (s *Settings) parseVerdictFile(v Value) error {
 	case !path.IsAbs(v.Text), !strings.Contains(file, "{exec}"), strings.Contains(dir, "{exec}"),
 		!v.ByAnnotation && !strings.Contains(v.Text, "{id}"):
 		return v.Refuse(allowed)
-	case s.Limits == nil && s.ExecLimits == nil:
+	case s.ExecLimits == nil:
 		if v.ByAnnotation {
-			return v.needs("limits or exec-limits", "")
+			return v.needs("exec-limits", "")
 		}
 		return nil // an option is for those that have verdicts
 	}
@@ -265,7 +259,6 @@ func table() []annotation {
 			defaultValue: defaultNotifyTimeout.String(),
 		},
 		{name: "init", option: "Init", parse: (*Settings).parseInit, defaultValue: "false"},
-		{name: "limits", option: "Limits", parse: (*Settings).parseLimits},
 		{name: "exec-limits", option: "ExecLimits", parse: (*Settings).parseExecLimits},
 		// Root writes the file.
 		{name: "verdict-file", option: "VerdictFile", parse: (*Settings).parseVerdictFile, unsafe: true},

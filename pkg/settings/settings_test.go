@@ -180,22 +180,22 @@ func TestParse_OfHostRootfs(t *testing.T) {
 func TestParse_Limits(t *testing.T) {
 	some := &limit.Limits{WallTime: time.Second}
 	for _, tc := range []struct {
-		name            string
-		spec            *specs.Spec
-		o               options.Options
-		container, exec *limit.Limits
-		file            string
+		name string
+		spec *specs.Spec
+		o    options.Options
+		want *limit.Limits
+		file string
 	}{
-		{"nothing", annotated(), options.Options{}, nil, nil, ""},
-		{"annotations", annotated("limits", "on", "exec-limits", "wall-time=1s"), options.Options{}, &limit.Limits{}, some, ""},
-		{"options", annotated(), options.Options{Limits: "wall-time=1s", VerdictFile: "/v/{id}:{exec}"}, some, nil, "/v/c1:{exec}"},
-		{"an option for others", annotated(), options.Options{VerdictFile: "/v/{id}:{exec}"}, nil, nil, ""},
-		{"annotations against the options", annotated("exec-limits", "off"), options.Options{ExecLimits: "on"}, nil, nil, ""},
-		{"a file by annotation", annotated("exec-limits", "on", "verdict-file", "/v/{namespace}/{exec}"), options.Options{}, nil, &limit.Limits{}, "/v/ns/{exec}"},
+		{"nothing", annotated(), options.Options{}, nil, ""},
+		{"an annotation", annotated("exec-limits", "wall-time=1s"), options.Options{}, some, ""},
+		{"options", annotated(), options.Options{ExecLimits: "wall-time=1s", VerdictFile: "/v/{id}:{exec}"}, some, "/v/c1:{exec}"},
+		{"an option for others", annotated(), options.Options{VerdictFile: "/v/{id}:{exec}"}, nil, ""},
+		{"annotations against the options", annotated("exec-limits", "off"), options.Options{ExecLimits: "on"}, nil, ""},
+		{"a file by annotation", annotated("exec-limits", "on", "verdict-file", "/v/{namespace}/{exec}"), options.Options{}, &limit.Limits{}, "/v/ns/{exec}"},
 	} {
 		got, err := Parse(tc.spec, allowing(tc.o), "ns", "c1")
-		if err != nil || !reflect.DeepEqual(got.Limits, tc.container) || !reflect.DeepEqual(got.ExecLimits, tc.exec) || got.VerdictFile.Text != tc.file {
-			t.Errorf("%s: %v, %v, %q, %v", tc.name, got.Limits, got.ExecLimits, got.VerdictFile.Text, err)
+		if err != nil || !reflect.DeepEqual(got.ExecLimits, tc.want) || got.VerdictFile.Text != tc.file {
+			t.Errorf("%s: %v, %q, %v", tc.name, got.ExecLimits, got.VerdictFile.Text, err)
 		}
 	}
 	for _, tc := range []struct {
@@ -203,11 +203,11 @@ func TestParse_Limits(t *testing.T) {
 		o    options.Options
 		want string
 	}{
-		{annotated("verdict-file", "/v/{exec}"), options.Options{}, "has no effect without " + Prefix + "limits or exec-limits"},
-		{annotated("limits", "on", "verdict-file", "v/{exec}"), options.Options{}, "absolute path"},
-		{annotated("limits", "on", "verdict-file", "/{exec}/v"), options.Options{}, "{exec} in the name of the file"},
-		{annotated("limits", "on"), options.Options{VerdictFile: "/v/{exec}"}, "{id}"},
-		{annotated("limits", ""), options.Options{}, `limits "": must be off, on, or a list`},
+		{annotated("verdict-file", "/v/{exec}"), options.Options{}, "has no effect without " + Prefix + "exec-limits"},
+		{annotated("exec-limits", "on", "verdict-file", "v/{exec}"), options.Options{}, "absolute path"},
+		{annotated("exec-limits", "on", "verdict-file", "/{exec}/v"), options.Options{}, "{exec} in the name of the file"},
+		{annotated("exec-limits", "on"), options.Options{VerdictFile: "/v/{exec}"}, "{id}"},
+		{annotated("exec-limits", ""), options.Options{}, `exec-limits "": must be off, on, or a list`},
 		{annotated(), options.Options{ExecLimits: "pids=0"}, `runtime options: ExecLimits: pids "0"`},
 	} {
 		_, err := Parse(tc.spec, allowing(tc.o), "ns", "c1")

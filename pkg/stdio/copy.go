@@ -48,7 +48,7 @@ type copier struct {
 	to         sink
 	terminal   bool // from is a terminal's master
 	persistent bool // continue after an error of the sink, so that the process does not block
-	limit      outputLimit
+	maxOutput  int64
 	logger     *log.Entry
 	kept       context.Context //nolint:containedctx // of the Streams, which bounds the end of the sink
 	source     io.Closer       // from and what belongs to it

@@ -11,25 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outputLimit is the limit of each output.
-type outputLimit struct {
-	most   int64  // bytes that the sink gets; 0: all
-	onOver func() // called when the first byte beyond them is dropped; nil: nothing is called
-}
-
 // withinLimit returns the part of b, the bytes that were taken last, that goes to the sink. The rest counts as written.
 func (c *copier) withinLimit(b []byte) []byte {
-	if c.limit.most == 0 {
+	if c.maxOutput == 0 {
 		return b
 	}
 	c.mu.Lock()
-	over := min(max(c.taken-c.limit.most, 0), int64(len(b)))
-	first := over > 0 && c.taken-int64(len(b)) <= c.limit.most
+	defer c.mu.Unlock()
+	over := min(max(c.taken-c.maxOutput, 0), int64(len(b)))
 	c.written += over
-	c.mu.Unlock()
-	if first && c.limit.onOver != nil {
-		c.limit.onOver()
-	}
 	return b[:int64(len(b))-over]
 }
 
@@ -49,8 +39,8 @@ func (s *Streams) Written() (outputs [2]Output) {
 	forEach(s.outputCopiers(), func(c *copier) {
 		n, _ := c.produced(ctx, false)
 		o := Output{Written: n}
-		if c.limit.most > 0 {
-			o.Dropped = max(n-c.limit.most, 0)
+		if c.maxOutput > 0 {
+			o.Dropped = max(n-c.maxOutput, 0)
 		}
 		if c.name == outputNames[0] {
 			outputs[0] = o

@@ -187,7 +187,6 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	limit := s.limit
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -205,7 +204,7 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 			from := s.outPipes[i]
 			c := &copier{
 				name: outputNames[i], from: from, source: from, to: out, terminal: from == master, persistent: true,
-				limit: limit,
+				maxOutput: s.maxOutput,
 			}
 			s.copiers = append(s.copiers, c)
 			s.copy(c)

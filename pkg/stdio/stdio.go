@@ -88,8 +88,6 @@ type Config struct {
 	KeepUnread time.Duration
 	// MaxOutput is how many bytes of each output are passed on; what follows is dropped. 0: all.
 	MaxOutput int64
-	// OnOutputOver is called when the first byte was dropped, at most once for each output. It may be nil.
-	OnOutputOver func() `json:"-"`
 
 	// ID is CONTAINER_ID of a logging binary: the id of the container or of the exec, as with the runc shim.
 	ID string
@@ -158,7 +156,7 @@ type Streams struct {
 	outPipes [2]*pipeEnd // our ends of the process's stdout and stderr; the first may be a master, which Started sets
 
 	keepUnread time.Duration
-	limit      outputLimit
+	maxOutput  int64
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -188,7 +186,7 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 		return nil, err
 	}
 	s := &Streams{
-		logger: log.G(ctx), keepUnread: c.KeepUnread, limit: outputLimit{c.MaxOutput, c.OnOutputOver},
+		logger: log.G(ctx), keepUnread: c.KeepUnread, maxOutput: c.MaxOutput,
 		resizing: make(chan struct{}, 1),
 	}
 	s.kept, s.release = context.WithCancelCause(context.Background())

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -28,7 +27,6 @@ import (
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/pidfile"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/resources"
 	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/unixfile"
@@ -70,7 +68,7 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Container,
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	if err := m.limit(spec, set); err != nil {
+	if err := checkVerdictFile(set.VerdictFile); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	c := &Container{
@@ -110,21 +108,6 @@ func (m *Manager) spec(r CreateRequest) (*specs.Spec, error) {
 	return spec, adapt(spec)
 }
 
-// limit lowers spec to the limits of the container as a run, and checks that verdicts can be written.
-func (m *Manager) limit(spec *specs.Spec, set settings.Settings) error {
-	if err := checkVerdictFile(set.VerdictFile); err != nil {
-		return err
-	}
-	if set.Limits == nil {
-		return nil
-	}
-	unified := m.cgroups == cgroups.Unified
-	_, err := os.Stat(filepath.Join(cgroupRoot, "memory/memory.memsw.limit_in_bytes"))
-	spec.Linux.Resources = set.Limits.Lower(spec.Linux.Resources, unified, unified || err == nil)
-	spec.Process.Rlimits = set.Limits.Rlimits(spec.Process.Rlimits)
-	return resources.Check(spec.Linux.Resources, resources.ReadHost(spec.Linux.Resources))
-}
-
 func checkVerdictFile(file settings.Value) error {
 	if !file.IsSet() {
 		return nil
@@ -161,7 +144,6 @@ func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Setting
 			CriuWorkPath:  r.Options.CriuWorkPath,
 			Init:          set.Init,
 			TaskDir:       set.TaskDir.Text,
-			Limits:        set.Limits,
 			ExecLimits:    set.ExecLimits,
 			VerdictFile:   set.VerdictFile.Text,
 		},

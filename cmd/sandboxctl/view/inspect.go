@@ -205,7 +205,7 @@ func (p *printer) known(k *inspect.Container, all bool) {
 		if v.Limit != "" {
 			text += ", over its limit " + string(v.Limit)
 		}
-		p.row(cmp.Or(v.Exec, "init"), "%s", text)
+		p.row(v.Exec, "%s", text)
 	}
 }
 

@@ -26,10 +26,6 @@ type Groups struct {
 	parent *cgroup.Cgroup // the container's
 	limits *limit.Limits  // of each exec that has none of its own; nil for none
 
-	// quotas is held while a quota of v1 is written that must fit another: an exec's that of the container, or the other
-	// way round. systemd may take its time for the latter.
-	quotas sync.Mutex
-
 	mu sync.Mutex // held while cgroups are made and removed, which never blocks
 	// +checklocks:mu
 	last int // number in the name of the last one
@@ -63,20 +59,6 @@ func (g *Groups) Prepare() error {
 	return nil
 }
 
-// WithQuotas calls f while no exec gets a quota.
-func (g *Groups) WithQuotas(f func() error) error {
-	g.quotas.Lock()
-	defer g.quotas.Unlock()
-	return f()
-}
-
-// Fit lowers the quotas of execs that run to the one that the container is about to get, where it would be refused
-// otherwise (cgroup v1). It is called by what WithQuotas calls. They stay as low if the container gets more again. Fit
-// returns their former quotas, also with an error.
-func (g *Groups) Fit(b cgroup.Bandwidth) (cgroup.Snapshot, error) {
-	return g.parent.FitChildren("exec-*", b)
-}
-
 // Group is the cgroup of one exec.
 type Group struct {
 	*cgroup.Cgroup
@@ -96,7 +78,7 @@ func (g *Groups) Make(l *limit.Limits) (*Group, error) {
 		err = canLimit(g.parent, l)
 	}
 	if err == nil {
-		err = g.limit(group)
+		err = group.limitMemory()
 	}
 	if err != nil {
 		g.Remove(group)
@@ -106,19 +88,12 @@ func (g *Groups) Make(l *limit.Limits) (*Group, error) {
 }
 
 func (g *Groups) make(l *limit.Limits) (*Group, error) {
-	var further []string
-	if l.CPUs > 0 {
-		further = append(further, "cpu")
-	}
-	if l.LimitsIO() {
-		further = append(further, g.parent.IOController())
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for {
 		g.last++
 		name := fmt.Sprintf("exec-%d", g.last)
-		group, err := g.parent.MakeChild(name, further...)
+		group, err := g.parent.MakeChild(name)
 		switch {
 		case errdefs.IsAlreadyExists(err):
 			continue
@@ -168,9 +143,6 @@ func canLimit(c *cgroup.Cgroup, l *limit.Limits) error {
 	}{
 		{"memory", "memory", l.Memory},
 		{"pids", "pids", l.Pids},
-		{"cpus", "cpu", l.CPUs},
-		{"read-bps", c.IOController(), l.ReadBPS},
-		{"write-bps", c.IOController(), l.WriteBPS},
 		{"cpu-time", cgroup.CPUTimeController, int64(l.CPUTime)},
 	} {
 		if needs.value > 0 && !c.CanLimit(needs.controller) {
@@ -181,20 +153,12 @@ func canLimit(c *cgroup.Cgroup, l *limit.Limits) error {
 	return errors.Join(errs...)
 }
 
-// limit writes the limits of an exec that already apply while it is started.
-func (g *Groups) limit(group *Group) error {
-	l := group.Limits
-	var errs []error
-	if l.Memory > 0 {
-		errs = append(errs, group.LimitMemory(l.Memory, l.Swap))
+// limitMemory writes the limit of memory, which already applies while the exec is started.
+func (g *Group) limitMemory() error {
+	if g.Limits.Memory == 0 {
+		return nil
 	}
-	if l.CPUs > 0 {
-		errs = append(errs, g.WithQuotas(func() error { return group.LimitCPU(l.CPUs) }))
-	}
-	if l.LimitsIO() {
-		errs = append(errs, group.LimitIO(g.parent, l.ReadBPS, l.WriteBPS))
-	}
-	return errors.Join(errs...)
+	return g.LimitMemory(g.Limits.Memory)
 }
 
 // LimitProcesses writes the limit of processes, which does not apply to those that start the exec.

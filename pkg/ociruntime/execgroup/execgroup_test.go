@@ -18,12 +18,12 @@ import (
 
 func TestCanLimit_NamesWhatIsAbsent(t *testing.T) {
 	c := cgroup.New(map[string]string{"pids": t.TempDir()})
-	err := canLimit(c, &limit.Limits{WallTime: 1, CPUTime: 1, Memory: 1, Pids: 1, CPUs: 1, ReadBPS: 1, WriteBPS: 1})
+	err := canLimit(c, &limit.Limits{WallTime: 1, CPUTime: 1, Memory: 1, Pids: 1})
 	if !errdefs.IsFailedPrecondition(err) {
 		t.Fatalf("canLimit = %v, want failed precondition", err)
 	}
 	for name, controller := range map[string]string{
-		"memory": "memory", "cpus": "cpu", "cpu-time": "cpuacct", "read-bps": "blkio", "write-bps": "blkio",
+		"memory": "memory", "cpu-time": "cpuacct",
 	} {
 		want := fmt.Sprintf("limit %s: cgroup %s has no controller %s for execs", name, c, controller)
 		if !strings.Contains(err.Error(), want) {
