@@ -56,7 +56,7 @@ func patiently(setting settings.Value, look func() error) error {
 
 // Parse reads the settings host-rootfs, its mask and its user, and looks for what they name on the host.
 func Parse(list, mask, user settings.Value) (Rootfs, error) {
-	masks, err := parseMasks(mask)
+	hides, err := parseMask(mask)
 	if err != nil || !list.IsSet() || list.Text == Off {
 		return Rootfs{}, err
 	}
@@ -66,7 +66,7 @@ func Parse(list, mask, user settings.Value) (Rootfs, error) {
 	}
 	var found Rootfs
 	if err := patiently(list, func() (err error) {
-		found, err = find(list, requested, masks, user)
+		found, err = find(list, requested, hides, user)
 		return err
 	}); err != nil {
 		return Rootfs{}, err
@@ -74,12 +74,15 @@ func Parse(list, mask, user settings.Value) (Rootfs, error) {
 	return found, nil
 }
 
-func find(list settings.Value, requested []entry, masks []string, user settings.Value) (Rootfs, error) {
+func find(list settings.Value, requested []entry, hides bool, user settings.Value) (Rootfs, error) {
 	entries, err := findEntries(list, requested)
 	if err != nil {
 		return Rootfs{}, err
 	}
-	h := Rootfs{setting: list, entries: entries, hidden: findHidden(masks)}
+	h := Rootfs{setting: list, entries: entries, hidden: newHidden()}
+	if hides {
+		h.hidden.hideDefault()
+	}
 	if user.IsSet() {
 		if h.user, err = findUser(user, passwdFile, groupFile); err != nil {
 			return Rootfs{}, err

@@ -20,10 +20,8 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-// parse is Parse of a list and, if there is a second text, of masks.
-func parse(list string, mask ...string) (Rootfs, error) {
-	v := settings.Value{Text: strings.Join(mask, ","), ByAnnotation: len(mask) > 0}
-	return Parse(settings.Value{Key: "the key", Text: list}, v, settings.Value{})
+func parse(list string) (Rootfs, error) {
+	return Parse(settings.Value{Key: "the key", Text: list}, settings.Value{}, settings.Value{})
 }
 
 func TestParseList(t *testing.T) {
@@ -47,9 +45,10 @@ func TestParseList(t *testing.T) {
 			t.Errorf("parseList(%s) = %v, %v", text, got, err)
 		}
 	}
-	masks, err := parseMasks(settings.Value{Key: "key", Text: "default, /etc/x"})
-	if err != nil || !slices.Equal(masks, []string{"default", "/etc/x"}) {
-		t.Errorf("parseMasks = %q, %v", masks, err)
+	for text, want := range map[string]bool{"": true, "default": true, "none": false} {
+		if hides, err := parseMask(settings.Value{Key: "key", Text: text}); err != nil || hides != want {
+			t.Errorf("parseMask(%q) = %t, %v", text, hides, err)
+		}
 	}
 }
 
@@ -62,9 +61,9 @@ func TestParse_Refuses(t *testing.T) {
 		_, err := parseList(settings.Value{Key: "the key", Text: text})
 		wantInvalid(t, err, "the key", "one entry")
 	}
-	for _, text := range []string{"etc", "/", "/etc/[", "none,/etc", "/etc/"} {
-		_, err := parseMasks(settings.Value{Key: "the key", Text: text})
-		wantInvalid(t, err, "the key", "none", "default", "absolute")
+	for _, text := range []string{"etc", "/etc", "none,default", "default,/etc/x"} {
+		_, err := parseMask(settings.Value{Key: "the key", Text: text})
+		wantInvalid(t, err, "the key", "default or none")
 	}
 }
 
@@ -153,10 +152,10 @@ func TestParse_LinksStayLinks(t *testing.T) {
 	_, err := parse(h + "/none")
 	wantInvalid(t, err, "the key", h+"/none", "no such file")
 	must(t, os.Symlink("/", h+"/all"))
-	_, err = parse(h+"/all:rw", "none")
+	_, err = parse(h + "/all:rw")
 	wantInvalid(t, err, "the key", h+"/all", "links to /")
-	_, err = parse(h+"/etc:rw", h+"/etc/shadow")
-	wantInvalid(t, err, "the key", h+"/etc", h+"/etc/shadow", "host-rootfs.mask")
+	_, err = parse("/etc:/e:rw")
+	wantInvalid(t, err, "the key", "/etc", "host-rootfs.mask")
 	off, err := parse("off")
 	if err != nil || !off.IsEmpty() {
 		t.Errorf("off = %v, %v, want none", off, err)

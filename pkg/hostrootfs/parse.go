@@ -117,24 +117,15 @@ func showsInPlace(list []entry, path string) bool {
 	return slices.ContainsFunc(list, func(e entry) bool { return e.host == e.container && within(path, e.host) })
 }
 
-// parseMasks reads the value of host-rootfs.mask. An element is defaultWord or a pattern.
-func parseMasks(s settings.Value) ([]string, error) {
+// parseMask reads the value of host-rootfs.mask, which says whether anything is hidden.
+func parseMask(s settings.Value) (hides bool, err error) {
 	switch {
-	case !s.IsSet():
-		return []string{defaultWord}, nil
+	case !s.IsSet(), s.Text == defaultWord:
+		return true, nil
 	case s.Text == noMask:
-		return nil, nil
+		return false, nil
 	}
-	masks := strings.Split(s.Text, ",")
-	for i, pattern := range masks {
-		pattern = strings.TrimSpace(pattern)
-		masks[i] = pattern
-		if _, err := filepath.Match(pattern, ""); pattern != defaultWord && (err != nil || !validPath(pattern)) {
-			return nil, refuse(s, "%s, or a list, with commas, of %s and absolute paths of the host, in which "+
-				"* ? and [] match as in a shell; %q is none", noMask, defaultWord, pattern)
-		}
-	}
-	return masks, nil
+	return false, refuse(s, "%s or %s", defaultWord, noMask)
 }
 
 // below reports whether path lies in dir. Both are clean.
@@ -176,50 +167,23 @@ type hidden struct {
 	parts map[string]bool            // directories to show file by file, so that nothing that is made later is seen
 }
 
-// findHidden looks for what the masks hide on the host.
-func findHidden(masks []string) hidden {
-	h := hidden{paths: map[string]bool{}, only: map[string]map[string]bool{}, parts: map[string]bool{}}
-	for _, pattern := range masks {
-		if pattern != defaultWord {
-			h.hidePattern(pattern)
-			continue
-		}
-		if etc, err := filepath.EvalSymlinks("/etc"); err == nil {
-			h.showOnly(etc, etc, etcFiles)
-		}
-		for _, dir := range privateDirs {
-			h.hidePrivate(dir)
-		}
+func newHidden() hidden {
+	return hidden{paths: map[string]bool{}, only: map[string]map[string]bool{}, parts: map[string]bool{}}
+}
+
+// hideDefault hides what the default mask does.
+func (h hidden) hideDefault() {
+	if etc, err := filepath.EvalSymlinks("/etc"); err == nil {
+		h.showOnly(etc, etc, etcFiles)
 	}
-	return h
+	for _, dir := range privateDirs {
+		h.hidePrivate(dir)
+	}
 }
 
 func (h hidden) hide(path string) {
 	h.paths[path] = true
 	h.parts[filepath.Dir(path)] = true
-}
-
-// hidePattern hides each match, and what it leads to if it is a link. A path without a match is hidden once it is made:
-// a host gets its secrets at any time, such as /etc/shadow- with the first call of passwd.
-func (h hidden) hidePattern(pattern string) {
-	matches, _ := filepath.Glob(pattern) // parseMasks has checked the pattern
-	for _, match := range matches {
-		if dir, err := filepath.EvalSymlinks(filepath.Dir(match)); err == nil {
-			h.hide(filepath.Join(dir, filepath.Base(match)))
-		}
-		if path, err := filepath.EvalSymlinks(match); err == nil {
-			h.hide(path)
-		}
-	}
-	if len(matches) > 0 || strings.ContainsAny(pattern, `*?[\`) {
-		return
-	}
-	for path := filepath.Dir(pattern); path != "/"; path = filepath.Dir(path) {
-		if dir, err := filepath.EvalSymlinks(path); err == nil {
-			h.parts[dir] = true
-			return
-		}
-	}
 }
 
 // showOnly hides all of dir but what matches one of patterns, which are relative to top, and of that what not all users
