@@ -5,6 +5,8 @@ package cgroup
 
 import (
 	"errors"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -41,6 +43,25 @@ func TestContains_TellsMembersFromOthers(t *testing.T) {
 					t.Errorf("Contains of a pid that is free = %v, want not found", err)
 				}
 			}
+		})
+	}
+}
+
+func TestRefuseProcesses(t *testing.T) {
+	for name, makeCgroup := range layouts() {
+		t.Run(name, func(t *testing.T) {
+			c := makeCgroup(t)
+			nested := nest(t, c, "nested")
+			if err := c.RefuseProcesses(); err != nil {
+				t.Errorf("without processes: %v", err)
+			}
+			p := start(t, nested, "read x")
+			err := c.RefuseProcesses()
+			if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), strconv.Itoa(p.Process.Pid)) {
+				t.Errorf("with a process: %v, want failed precondition, and the process", err)
+			}
+			kill(t, nested)
+			p.signalled(t)
 		})
 	}
 }

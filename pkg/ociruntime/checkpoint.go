@@ -73,10 +73,9 @@ func (r *Runtime) prepare(c process.Config, config *configs.Config) (process.Run
 	if prepared.lc, err = libcontainer.Create(c.Root, c.ID, config); err != nil {
 		return nil, ocierrors.Classify(err)
 	}
-	if prepared.creation, err = r.begin(c, prepared.lc); err != nil {
+	if prepared.creation, err = begin(c, prepared.lc); err != nil {
 		return nil, err
 	}
-	r.end(prepared.creation)
 	return prepared, nil
 }
 
@@ -102,7 +101,7 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 	}
 	defer c.runtime.reaper.Suspend()()
 	// criu is in the cgroup while it restores.
-	kill := func() { killMembers(c.config.ID, group, c.runtime.isOwn) }
+	kill := func() { killMembers(c.config.ID, group, anyProcess) }
 	h, err := c.runtime.start(ctx, init, s, kill, func() error { return c.restoreImage(init) })
 	if err == nil {
 		return h, nil

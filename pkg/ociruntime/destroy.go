@@ -22,27 +22,16 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// Alone implements process.RuntimeContainer.
-func (c *container) Alone() error {
-	return refuseOthers(stateDir(c.config.Root, c.config.ID), c.cgroup)
-}
-
 // KillRemaining implements process.RuntimeContainer.
 func (c *container) KillRemaining(ctx context.Context) error {
 	if c.ownsPIDs {
 		return nil
-	}
-	if err := c.Alone(); err != nil {
-		return err
 	}
 	return c.cgroup.Kill(ctx, unix.SIGKILL)
 }
 
 // Destroy implements process.RuntimeContainer.
 func (c *container) Destroy() error {
-	if err := c.Alone(); err != nil {
-		return err
-	}
 	// libcontainer does not destroy a container whose cgroup is frozen, even if it is empty.
 	if err := c.cgroup.Thaw(); err != nil {
 		return err

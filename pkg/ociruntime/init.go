@@ -229,11 +229,7 @@ func (i *initLauncher) prepare() error {
 func (i *initLauncher) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, destroyTimeout, errOccupied)
 	defer cancel()
-	var unit *systemd.Unit
-	if i.Config.Cgroups.Systemd {
-		unit = &i.made.creation.unit // or systemd may still know a unit of that name
-	}
-	return i.made.runtime.vacate(ctx, i.made.cgroup, unit)
+	return i.made.creation.removeCgroup(ctx)
 }
 
 // mounted sets the limits and runs the hooks that libcontainer runs at this point (process_linux.go, procHooks).

@@ -4,6 +4,7 @@
 package ociruntime
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -23,8 +24,8 @@ import (
 )
 
 // startByLibcontainer starts p in lc with libcontainer, and passes p its streams. If ctx ends before p is set up, it
-// kills p, or for init all that this shim has in the container's cgroup, so that libcontainer gives up. If it fails, p
-// has exited and been reaped.
+// kills p, or for init all in the container's cgroup, so that libcontainer gives up. If it fails, p has exited and been
+// reaped.
 func (r *Runtime) startByLibcontainer(
 	ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams,
 ) (*handle, error) {
@@ -42,7 +43,7 @@ func (r *Runtime) startByLibcontainer(
 	defer r.reaper.Suspend()()
 	match := r.isStage
 	if p.Init {
-		match = r.isOwn
+		match = anyProcess
 	}
 	kill := func() { killMembers(lc.ID(), config.Cgroups, match) }
 	p.Rlimits = translate.Rlimits(p.Rlimits, config.Rlimits)
@@ -112,10 +113,25 @@ func killMembers(containerID string, config *cgroups.Cgroup, match func(pid int)
 	}
 }
 
+// anyProcess is for killMembers. Create has found no process in the cgroup.
+func anyProcess(int) bool { return true }
+
 // isStage reports whether a process is a stage of libcontainer that is about to become an exec's program: a child of
 // this process that nobody waits for yet, with the name that nsenter/nsexec.c gives it. An adopted child has another
 // name, unless it chose this one.
 func (r *Runtime) isStage(pid int) bool {
 	name, parent, err := processName(pid)
 	return err == nil && strings.Contains(name, "(runc:[") && parent == os.Getpid() && !r.reaper.Registered(pid)
+}
+
+// processName returns the name of a process and the id of its parent (proc_pid_stat(5)).
+func processName(pid int) (name string, parent int, err error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", 0, err
+	}
+	end := bytes.LastIndexByte(stat, ')') + 1
+	var state string
+	_, err = fmt.Sscan(string(stat[end:]), &state, &parent)
+	return string(stat[:end]), parent, err
 }

@@ -53,9 +53,6 @@ func Remove(ctx context.Context, c process.Config) error {
 		log.L.WithError(err).WithField("container", c.ID).Warn("kill init")
 	}
 	group := cgroup.New(state.CgroupPaths)
-	if err := refuseOthers(stateDir(c.Root, c.ID), group); err != nil {
-		return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
-	}
 	if err := group.Kill(ctx, unix.SIGKILL); err != nil {
 		return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
 	}
@@ -104,7 +101,7 @@ func awaitDeath(ctx context.Context, lc *libcontainer.Container) error {
 
 // signalInit sends a signal to the init of a container, which is not a child of this process, unless it is dead. For a
 // container without a PID namespace of its own, SIGKILL by libcontainer would go to all processes in the cgroup and
-// below it, those of other containers included, and never to an init that is elsewhere.
+// below it, and never to an init that is elsewhere.
 func signalInit(state *libcontainer.State, sig unix.Signal) error {
 	fd, err := openInit(state.InitProcessPid, state.InitProcessStartTime)
 	if err != nil || fd < 0 {
@@ -173,9 +170,6 @@ func removeHalfMade(ctx context.Context, c process.Config) error {
 			errs = append(errs, err)
 		} else if group := cgroup.New(m.GetPaths()); group.Exists() && mayRemove(m.GetPaths()) {
 			// m.Exists would look in one hierarchy, where the shim may not have made the cgroup yet.
-			if err := refuseOthers(stateDir(c.Root, c.ID), group); err != nil {
-				return err
-			}
 			if err := endCgroup(ctx, group, c.SystemdCgroup); err != nil {
 				return err
 			}

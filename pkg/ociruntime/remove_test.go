@@ -325,24 +325,6 @@ func TestRemove_LeavesTheCgroupOfAnother(t *testing.T) {
 	}
 }
 
-// Its shim died before it had a state, and another container is in the cgroup that its configuration names.
-func TestRemove_AHalfMadeContainerLeavesAnother(t *testing.T) {
-	other := create(t, newConfig(t, "sleep", "1000")).start()
-	c := newConfig(t, "true")
-	c.Root = other.config.Root
-	c.Spec.Linux.CgroupsPath = other.config.Spec.Linux.CgroupsPath
-	must(t, os.MkdirAll(stateDir(c.Root, c.ID), 0o700))
-	err := Remove(bounded(t), c)
-	if !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("Remove = %v, want %v", err, errdefs.ErrFailedPrecondition)
-	}
-	wantText(t, err, other.config.ID, "delete that container first")
-	must(t, other.Init().Signal(unix.SIGKILL)) // which fails if it is dead
-	other.wait()
-	must(t, other.Destroy())
-	must(t, Remove(bounded(t), c))
-}
-
 func TestRemove_MayRemoveOnlyWhatCreateMade(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

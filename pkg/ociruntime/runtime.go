@@ -40,7 +40,6 @@ type Runtime struct {
 	reaper   *reaper.Reaper
 	launcher func() (*native.Program, error) // made by the first use that succeeds
 	reaped   func() (*native.Program, error) // so is the init of containers that ask for one
-	creating sync.Map                        // by cgroup: the *creation that it is for
 
 	execTimeout time.Duration
 }
@@ -111,11 +110,10 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	if err != nil {
 		return nil, ocierrors.Create(ocierrors.Classify(err), c.Spec.Linux)
 	}
-	made, err := r.begin(c, lc)
+	made, err := begin(c, lc)
 	if err != nil {
 		return nil, err
 	}
-	defer r.end(made)
 	remove := made.removeMade
 	created, err := r.initByLauncher(ctx, c, config, made, init, s)
 	if reason := (unsupported{}); errors.As(err, &reason) && needsLauncher(c) != "" {

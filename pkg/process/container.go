@@ -273,8 +273,7 @@ func (c *Container) Owners() (execs map[int]string, first map[int]bool) {
 }
 
 // KillAll sends sig to every process of the container. After SIGKILL it waits until no process is left in the cgroup,
-// for remainingTimeout at most. If another container is in the cgroup or below it, only init and the execs get the
-// signal, and KillAll does not wait for them. The same goes for an error that leaves it unknown, which is returned.
+// for remainingTimeout at most.
 func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error) {
 	if err := c.init.check(OpKill); err != nil {
 		if sig == syscall.SIGKILL {
@@ -293,9 +292,6 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error)
 	if !inCgroup {
 		return err
 	}
-	if alone := c.runtime.Alone(); alone != nil {
-		return errors.Join(err, c.signalKnown(sig, alone))
-	}
 	var groupErr error
 	if sig == syscall.SIGKILL {
 		groupErr = c.killGroup(ctx, group)
@@ -307,26 +303,6 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error)
 		groupErr = c.init.wrap(fmt.Errorf("kill all with signal %d: %w", sig, groupErr))
 	}
 	return errors.Join(groupErr, err)
-}
-
-// signalKnown sends sig to init, which has got SIGKILL before, and to the execs. reason is why no other process gets
-// it.
-func (c *Container) signalKnown(sig syscall.Signal, reason error) error {
-	logger(c.ID()).WithError(reason).WithField("signal", int(sig)).Warn("signal init and the execs only")
-	c.signalExecs(sig)
-	if errdefs.IsFailedPrecondition(reason) { // another container is there
-		reason = nil
-	} else {
-		reason = c.init.wrap(fmt.Errorf("signal %d to all: %w", sig, reason))
-	}
-	if sig == syscall.SIGKILL {
-		return reason
-	}
-	err := c.init.Kill(sig)
-	if errdefs.IsNotFound(err) {
-		err = nil
-	}
-	return errors.Join(reason, err)
 }
 
 // killGroup kills all processes in the container's cgroup. It is no error if one in uninterruptible sleep remains:

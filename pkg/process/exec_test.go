@@ -42,20 +42,6 @@ func TestExec_StartedWhileInitDies(t *testing.T) {
 	})
 }
 
-// What is left is not killed if another container is in the cgroup, and its own execs are.
-func TestExec_EndsWithInitBesideAnotherContainer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.ownsPIDs, f.kept = false, errdefs.ErrFailedPrecondition
-		w := newWorld(t, f)
-		must(t, w.Init().Start(ctx))
-		w.addExec(t, "added")
-		must(t, w.addExec(t, "e").Start(ctx))
-		f.init.die(0)
-		w.wantLog(t, "create c1 | start c1 | exec-added added | exec-added e | exec-started e | exit e 137 | exit c1 0")
-	})
-}
-
 // containerd#10603. Init's waiter kills what shares the PID namespace once, and
 // this exec comes into the cgroup after that.
 func TestExec_StartedAfterTheStraysWereKilled(t *testing.T) {

@@ -29,7 +29,6 @@ import (
 // when the test says so, and a gate holds a call up until it is opened.
 type fake struct {
 	ownsPIDs bool
-	kept     error // of Alone, and of KillRemaining, which then kills nothing
 	group    *cgroup.Cgroup
 	gates    map[string]chan struct{}
 	failing  map[string]error
@@ -114,14 +113,13 @@ func (f *fake) AwaitProgram()                                    { _ = f.pass("a
 func (f *fake) Update(*specs.LinuxResources) error               { return f.pass("update") }
 func (f *fake) Cgroup() *cgroup.Cgroup                           { return f.group }
 func (f *fake) KeepCPUSet(context.Context, string, string) error { return nil }
-func (f *fake) Alone() error                                     { return f.kept }
 func (f *fake) Launch() inspect.Launch                           { return inspect.Launch{Init: inspect.ByLauncher} }
 func (f *fake) Destroy() error                                   { return f.pass("destroy") }
 func (f *fake) Discard() error                                   { return f.pass("destroy") }
 
 func (f *fake) KillRemaining(ctx context.Context) error {
-	if f.ownsPIDs || f.kept != nil {
-		return f.kept
+	if f.ownsPIDs {
+		return nil
 	}
 	return f.group.Kill(ctx, syscall.SIGKILL)
 }

@@ -4,12 +4,10 @@
 package process
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,49 +65,6 @@ func TestKillAll_WithoutCgroupKillsInit(t *testing.T) {
 		must(t, w.KillAll(ctx, syscall.SIGKILL))
 		w.wantLog(t, "create c1 | start c1 | exit c1 137")
 	})
-}
-
-// `docker run --cgroup-parent` puts a container into the cgroup of another.
-func TestKillAll_LeavesAnotherContainerInTheCgroup(t *testing.T) {
-	for _, tc := range []struct {
-		sig         syscall.Signal
-		alone, want error
-	}{
-		{syscall.SIGTERM, errdefs.ErrFailedPrecondition, nil},
-		{syscall.SIGKILL, errdefs.ErrFailedPrecondition, nil},
-		{syscall.SIGTERM, syscall.EMFILE, syscall.EMFILE}, // nobody knows
-		{syscall.SIGKILL, syscall.EMFILE, syscall.EMFILE},
-	} {
-		sig := tc.sig
-		other := exec.Command("sleep", "1000")
-		must(t, other.Start())
-		synctest.Test(t, func(t *testing.T) {
-			dir := t.TempDir()
-			must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Appendln(nil, other.Process.Pid), 0o600))
-			f := newFake()
-			f.group, f.kept = cgroup.New(map[string]string{"freezer": dir}), tc.alone
-			w := newWorld(t, f)
-			must(t, w.Init().Start(ctx))
-			must(t, w.addExec(t, "e1").Start(ctx))
-			synctest.Wait()
-			if err := w.KillAll(ctx, sig); !errors.Is(err, tc.want) {
-				t.Errorf("signal %d to all: %v, want %v", sig, err, tc.want)
-			}
-			synctest.Wait()
-			for name, p := range map[string]*fakeProcess{"init": f.init, "the exec": f.execs[0]} {
-				if !slices.Contains(p.heard, sig) {
-					t.Errorf("%s heard %v, want %v", name, p.heard, sig)
-				}
-			}
-			f.execs[0].die(137)
-			f.init.die(137)
-		})
-		must(t, other.Process.Signal(syscall.SIGUSR1))
-		var killed *exec.ExitError
-		if err := other.Wait(); !errors.As(err, &killed) || killed.Sys().(syscall.WaitStatus).Signal() != syscall.SIGUSR1 {
-			t.Errorf("signal %d to all: the other ended by %v, want by the SIGUSR1 after that", sig, err)
-		}
-	}
 }
 
 // A process in uninterruptible sleep stays in the cgroup, which a file does for it here. A client need not have set a

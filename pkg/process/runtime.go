@@ -59,13 +59,10 @@ type RuntimeContainer interface {
 	Checkpoint(r CheckpointRequest) error
 	// Cgroup returns the cgroup of the container's processes.
 	Cgroup() *cgroup.Cgroup
-	// Alone returns errdefs.ErrFailedPrecondition if another container is in the container's cgroup or below it. Any
-	// other error leaves that unknown.
-	Alone() error
 	// Launch returns how processes were started.
 	Launch() inspect.Launch
 	// KillRemaining kills, once init has exited, what the kernel did not kill with it: it does so in a PID namespace of
-	// the container's own. It fails without killing any if the container is not alone.
+	// the container's own.
 	KillRemaining(ctx context.Context) error
 	// Destroy removes what Create made. Init must have exited. It succeeds if the container is gone already, so that a
 	// failed Destroy can be retried.
