@@ -128,16 +128,13 @@ func (f *follower) follow(r resource, last *Set) error {
 		*last = wanted
 		return nil
 	}
-	err = f.apply(plan(r, destination, wanted))
-	if errors.Is(err, unix.EBUSY) { // a kernel before 5.17, and a nested cgroup that asks for more
-		if destination.nested, err = observeNested(f.Dir, r); err == nil {
-			err = f.apply(plan(r, destination, wanted))
+	if destination.requested != wanted {
+		if err := f.write(r, wanted); err != nil {
+			return err
 		}
 	}
-	if err == nil {
-		*last = wanted
-	}
-	return err
+	*last = wanted
+	return nil
 }
 
 // giver returns the cgroup whose list the source has: its own, or that of the nearest ancestor that has one.
@@ -151,44 +148,19 @@ func (f *follower) giver(source node, r resource) (node, error) {
 	return source, nil
 }
 
-// apply does the writes: first those to nested cgroups, the deepest first, as plan orders them.
-func (f *follower) apply(writes []write) error {
-	nested := make(map[uint64]write)
-	for _, w := range writes {
-		if w.inode != 0 {
-			nested[w.inode] = w
-		}
+// write writes the container's list, in one call since the kernel takes each call as a whole list. A cgroup that is gone
+// gives errdefs.ErrNotFound.
+func (f *follower) write(r resource, set Set) error {
+	err := cgroup.Write(filepath.Join(f.Dir, string(r)), set.String())
+	if cgroup.IsGone(err) {
+		err = errdefs.ErrNotFound
 	}
-	if len(nested) > 0 {
-		err := cgroup.WalkNested(f.Dir, nil, func(n cgroup.Nested) error {
-			w, ok := nested[n.Inode]
-			if !ok {
-				return nil
-			}
-			return f.record(w, w.applyNested(n))
-		})
-		if err != nil && !cgroup.IsGone(err) { // the write below will say so
-			return err
-		}
+	if err != nil {
+		return fmt.Errorf("write %q to %s of %s: %w", set, r, f.Dir, err)
 	}
-	for _, w := range writes {
-		if w.inode != 0 {
-			continue
-		}
-		if err := f.record(w, w.apply()); err != nil {
-			return err
-		}
-	}
+	f.state.Writes++
+	f.log().WithField(string(r), set).WithField("cgroup", f.Dir).Debug("cpuset follows its source")
 	return nil
-}
-
-// record counts a write, and logs it, unless it failed with err.
-func (f *follower) record(w write, err error) error {
-	if err == nil {
-		f.state.Writes++
-		f.log().WithField(string(w.resource), w.set).WithField("cgroup", w.dir).Debug("cpuset follows its source")
-	}
-	return err
 }
 
 // notifyApplied calls Apply with the assignment that reconcile wrote, unless Apply took it already.

@@ -6,11 +6,8 @@ package cpuset_test
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cpuset"
 )
@@ -176,52 +173,5 @@ func TestInotify_ReconcilerFollowsThroughIt(t *testing.T) {
 	r.Stop()
 	if got := openFiles(t); got > before {
 		t.Errorf("%d descriptors are open after Stop, want %d", got, before)
-	}
-}
-
-// The kernel's v1 hierarchy has the rule that v2 had before 5.17: no list without the CPUs of the cgroups in it. So the
-// files of the container are those of v1 cgroups here.
-func TestReconcile_NarrowsNestedCgroupsWhereTheKernelRequiresIt(t *testing.T) {
-	const v1 = "/sys/fs/cgroup/cpuset"
-	online, err := os.ReadFile(filepath.Join(v1, "cpuset.cpus"))
-	if err != nil || os.Geteuid() != 0 {
-		lacking(t, "cgroup1", "root and the cpuset hierarchy of cgroup v1")
-	}
-	if !set(t, "0-1").Subset(set(t, string(online))) {
-		lacking(t, "cpus", "the CPUs 0 and 1")
-	}
-	w := plant(t)
-	outer := filepath.Join(v1, filepath.Base(name()))
-	inner := filepath.Join(outer, "nested")
-	w.mkdir("pod/c1/nested", "", "")
-	for _, pair := range [][2]string{{outer, "pod/c1"}, {inner, "pod/c1/nested"}} {
-		if err := os.Mkdir(pair[0], 0o755); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := os.Remove(pair[0]); err != nil {
-				t.Error(err)
-			}
-		})
-		file := w.path(pair[1] + "/cpuset.cpus")
-		if err := unix.Mount(pair[0]+"/cpuset.cpus", file, "", unix.MS_BIND, ""); err != nil { // links are not followed
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := unix.Unmount(file, 0); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	w.write("pod/c1", "cpuset.cpus", "0-1")
-	w.write("pod/c1/nested", "cpuset.cpus", "1")
-	w.assign("shared", "0")
-	r := cpuset.New(w.root, newGate().open)
-	defer r.Stop()
-	add(t, r, w.follow("shared"))
-	w.wantCPUs("after Add", "pod/c1", "0")
-	w.wantCPUs("after Add", "pod/c1/nested", "0")
-	if got := state(t, r, "c1").Writes; got != 2 {
-		t.Errorf("%d writes, want 2", got)
 	}
 }

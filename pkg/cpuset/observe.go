@@ -24,40 +24,10 @@ const (
 )
 
 type node struct {
-	dir       string // of a nested one only its name, since its path may be longer than the kernel takes
-	inode     uint64 // of a nested one
+	dir       string
 	requested Set    // what the file of the resource says; empty inherits
 	effective Set    // what the tasks of the cgroup have
 	partition string // cpuset.cpus.partition: member, root or isolated, with the reason if invalid
-	nested    []node // the cgroups in it, with only requested
-}
-
-type write struct {
-	resource resource
-	dir      string // as node has it
-	inode    uint64 // of a nested cgroup; else 0
-	set      Set
-}
-
-// apply does the write to a cgroup that is not nested, in one call since the kernel takes each call as a whole list. A
-// cgroup that is gone gives errdefs.ErrNotFound.
-func (w write) apply() error {
-	err := cgroup.Write(filepath.Join(w.dir, string(w.resource)), w.set.String())
-	if cgroup.IsGone(err) {
-		err = errdefs.ErrNotFound
-	}
-	if err != nil {
-		return fmt.Errorf("write %q to %s of %s: %w", w.set, w.resource, w.dir, err)
-	}
-	return nil
-}
-
-// applyNested is apply for a nested cgroup. If that is gone, the error says so (cgroup.IsGone).
-func (w write) applyNested(n cgroup.Nested) error {
-	if err := n.Write(string(w.resource), w.set.String()); err != nil {
-		return fmt.Errorf("write %q to %s of nested cgroup %s: %w", w.set, w.resource, w.dir, err)
-	}
-	return nil
 }
 
 // assign returns what the destination is to have: what both the source and the destination's parent have. An error,
@@ -85,38 +55,6 @@ func (n node) canBeUsed(r resource) error {
 	}
 	return fmt.Errorf("%s %q of %s: none of these can be used now: %w",
 		r, n.requested, n.dir, errdefs.ErrFailedPrecondition)
-}
-
-// plan returns the writes, in order, that give the destination the wanted set, of which its parent has all.
-//
-// A nested cgroup that is not within wanted is narrowed, the deepest first: kernels before 5.17 answer EBUSY when a
-// child asks for more than what is written (validate_change in kernel/cgroup/cpuset.c). Nothing has to grow beforehand,
-// since on v2 a child may ask for more than its parent has. For newer kernels, which mask nested cgroups, leave nested
-// empty.
-func plan(r resource, destination node, wanted Set) []write {
-	return appendPlan(nil, r, &destination, wanted)
-}
-
-func appendPlan(writes []write, r resource, n *node, wanted Set) []write {
-	if n.requested == wanted {
-		return writes
-	}
-	for i := range n.nested {
-		writes = appendNarrow(writes, r, &n.nested[i], wanted)
-	}
-	return append(writes, write{r, n.dir, n.inode, wanted})
-}
-
-// appendNarrow adds the writes that bring a cgroup and those nested in it within bound. A cgroup that asks for
-// nothing within it gets all of it, since the kernel lets no list become empty while there are tasks.
-func appendNarrow(writes []write, r resource, n *node, bound Set) []write {
-	if n.requested.Subset(bound) {
-		return writes
-	}
-	if within := n.requested.Intersect(bound); !within.Empty() {
-		bound = within
-	}
-	return appendPlan(writes, r, n, bound)
 }
 
 // observe reads what dir has of the resource. A directory that is gone gives errdefs.ErrNotFound, one without the
@@ -177,35 +115,6 @@ func readStable(read func() (lists, error)) (lists, error) {
 		}
 	}
 	return lists{}, errChanging
-}
-
-// observeNested returns the cgroups in dir, with only requested. It leaves out those that disappear meanwhile.
-func observeNested(dir string, r resource) ([]node, error) {
-	way := make([]node, 1) // dir itself, and the nested cgroups down to the one where the walk is
-	leaveTo := func(depth int) {
-		for last := len(way) - 1; last > depth; last-- {
-			way[last-1].nested = append(way[last-1].nested, way[last])
-			way = way[:last]
-		}
-	}
-	err := cgroup.WalkNested(dir, func(n cgroup.Nested) error {
-		text, err := n.Read(string(r))
-		if err != nil && !cgroup.IsGone(err) { // as in readRequested
-			return err
-		}
-		requested, err := Parse(firstLine(text))
-		if err != nil {
-			return fmt.Errorf("%s of nested cgroup %s: %w", r, n.Name(), err)
-		}
-		leaveTo(n.Depth() - 1)
-		way = append(way, node{dir: n.Name(), inode: n.Inode, requested: requested})
-		return nil
-	}, nil)
-	if err != nil && !cgroup.IsGone(err) {
-		return nil, err
-	}
-	leaveTo(0)
-	return way[0].nested, nil
 }
 
 // readRequested reads what a cgroup asks for: nothing if there is no file, as in the root and where the controller is

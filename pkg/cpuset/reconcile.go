@@ -20,7 +20,8 @@
 // these is an error.
 //
 // Only the container's own cgroup is written. The kernel masks those nested in it, except before Linux 5.17: there it
-// refuses a list without the CPUs of nested cgroups, which are narrowed first. Parents are never written.
+// refuses a list without the CPUs that nested cgroups ask for, and the container keeps what it has. Parents are never
+// written.
 //
 // # What the kernel tells
 //
