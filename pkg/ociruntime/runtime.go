@@ -40,6 +40,7 @@ type Runtime struct {
 	reaper   *reaper.Reaper
 	launcher func() (*native.Program, error) // made by the first use that succeeds
 	reaped   func() (*native.Program, error) // so is the init of containers that ask for one
+	rcu      systemd.RCUWarmup
 
 	execTimeout time.Duration
 }
@@ -88,6 +89,7 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	}
 	if config.Cgroups.Systemd {
 		defer systemd.Connected()()
+		r.rcu.Start()
 		if err := systemd.Prepare(ctx, c.Spec.Linux.CgroupsPath, config.Cgroups); err != nil {
 			return nil, err
 		}
