@@ -148,8 +148,8 @@ func (f *follower) giver(source node, r resource) (node, error) {
 	return source, nil
 }
 
-// write writes the container's list, in one call since the kernel takes each call as a whole list. A cgroup that is gone
-// gives errdefs.ErrNotFound.
+// write writes the container's list, in one call since the kernel takes each call as a whole list. A cgroup that is
+// gone gives errdefs.ErrNotFound.
 func (f *follower) write(r resource, set Set) error {
 	err := cgroup.Write(filepath.Join(f.Dir, string(r)), set.String())
 	if cgroup.IsGone(err) {

@@ -210,7 +210,9 @@ func TestKernel_ProcessesFollow(t *testing.T) {
 	add(t, r, w.follow(w.source("shared")))
 	add(t, r, cpuset.Container{ID: "c2", Source: w.source("shared"), Dir: w.path("pod/c2"), Mems: true})
 	for _, tt := range []struct{ shared, masked string }{
-		{"0-1", "0-1"}, {"1-2", "1-2"}, {"0", "0"},
+		{"0-1", "0-1"},
+		{"1-2", "1-2"},
+		{"0", "0"},
 		{"2-3", "3"}, // a list without a CPU of the container gets them all
 	} {
 		want := tt.masked

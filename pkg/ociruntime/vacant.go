@@ -27,9 +27,9 @@ type creation struct {
 	dir   string       // libcontainer's state directory
 }
 
-// begin returns the creation of lc, which libcontainer has made, if no process is in its cgroup. Otherwise nothing of lc
-// is left. libcontainer itself has looked, on v1 in the hierarchy of devices alone (runc libcontainer/factory_linux.go,
-// Create).
+// begin returns the creation of lc, which libcontainer has made, if no process is in its cgroup. Otherwise nothing of
+// lc is left. libcontainer itself has looked, on v1 in the hierarchy of devices alone (runc
+// libcontainer/factory_linux.go, Create).
 func begin(c process.Config, lc *libcontainer.Container) (*creation, error) {
 	state, err := lc.State()
 	if err != nil {
