@@ -123,13 +123,13 @@ func (r *atEnd) Read(b []byte) (int, error) {
 func TestCreate_IsNotFoundBeforeItsEnd(t *testing.T) {
 	e := newEnv(t)
 	gate := harness.NewGate(t, publicDir(t))
-	read, closed := make(chan error, 1), make(chan error, 1)
+	read, closed := make(chan struct{}), make(chan error, 1)
 	created := make(chan *task, 1)
 	calls := callsOn(e.client.TaskService())
 	go func() {
 		cfg := gated(gate, "createRuntime")
 		cfg.stdin = &atEnd{strings.NewReader("hi\n"), func() {
-			read <- nil
+			close(read)
 			err := calls["Get"](e.ctx)
 			if err == nil {
 				err = calls["CloseIO"](e.ctx)

@@ -69,7 +69,8 @@ func (g *cgroupHandle) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Wait waits for the leader. A run ends as a whole: Wait kills the others that are left, and waits until they have exited.
+// Wait waits for the leader. A run ends as a whole: Wait kills the others that are left, and waits until they have
+// exited.
 func (g *cgroupHandle) Wait() process.Exit {
 	exit := g.handle.Wait()
 	if !g.group.IsEmpty() {

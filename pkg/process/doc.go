@@ -9,11 +9,9 @@
 // # Goroutines
 //
 // Each Process has one waiter (exit.go). It starts when the kernel process exists, is the only one that waits for it,
-// and ends after the exit is published and the output is drained. [Container.Delete] joins it. The timers of a run, which
-// is a process with limits, and the watch on its memory call Kill in goroutines of their own (run.go); the waiter stops
-// them. When the kernel has killed a process for a
-// container's memory limit on cgroup v1, a goroutine sends SIGKILL to init and ends. Signals to many execs are sent by
-// goroutines that end before the call does.
+// and ends after the exit is published and the output is drained. [Container.Delete] joins it. The timers of a run,
+// which is an exec with limits, and the watch on its memory call Kill in goroutines of their own (run.go); the waiter
+// stops them. Signals to many execs are sent by goroutines that end before the call does.
 //
 // # Locks
 //

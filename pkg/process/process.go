@@ -92,8 +92,8 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 
 // Kill sends sig. SIGKILL to init also thaws the container, whoever froze it or a part of it, since a frozen process
 // does not die on cgroup v1. Thawing only writes to the cgroup, since the runtime may be busy with a Pause or an
-// Update. The Start of an exec fails after that. SIGKILL also ends the Start of an exec, or a restore, that is under way: that fails, unless the program
-// runs by then, which ends like any other.
+// Update. The Start of an exec fails after that. SIGKILL also ends the Start of an exec, or a restore, that is under
+// way: that fails, unless the program runs by then, which ends like any other.
 func (p *Process) Kill(sig syscall.Signal) error {
 	p.mu.Lock()
 	_, err := p.nextLocked(OpKill)

@@ -163,8 +163,8 @@ func (t *terminalInput) end(context.Context) error {
 func (t *terminalInput) Close() error { return nil }
 
 // Started is called once, after the process was created. It closes the process's ends, receives the master of the
-// terminal if there is one, and starts the copying of the outputs. It waits for the master until ctx ends or consoleTimeout. After an
-// error nothing is copied, and the caller must still call Close.
+// terminal if there is one, and starts the copying of the outputs. It waits for the master until ctx ends or
+// consoleTimeout. After an error nothing is copied, and the caller must still call Close.
 func (s *Streams) Started(ctx context.Context) (err error) {
 	s.mu.Lock()
 	if s.started || s.closed {
