@@ -187,6 +187,7 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	maxOutput := s.maxOutput
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -204,7 +205,7 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 			from := s.outPipes[i]
 			c := &copier{
 				name: outputNames[i], from: from, source: from, to: out, terminal: from == master, persistent: true,
-				maxOutput: s.maxOutput,
+				maxOutput: maxOutput,
 			}
 			s.copiers = append(s.copiers, c)
 			s.copy(c)
