@@ -97,19 +97,14 @@ func (o *Options) Open(ctx context.Context) (*node.Node, error) {
 
 // Printable replaces characters that could affect a terminal. All text that is not this program's own goes through it:
 // a container sets its status, a shim its errors, and the creator of a container its name.
-func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
-}
+func Printable(text string) string { return printable(text, "") }
 
 // PrintableText is Printable for text of several lines, with tabs.
-func PrintableText(text string) string {
+func PrintableText(text string) string { return printable(text, "\n\t") }
+
+func printable(text, also string) string {
 	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+		if unicode.IsPrint(r) || strings.ContainsRune(also, r) {
 			return r
 		}
 		return unicode.ReplacementChar

@@ -247,7 +247,7 @@ func (e *Examination) askDaemon(ctx context.Context) {
 	e.known = leftover.Known{}
 	e.knownErr = api.Known(ctx, func(namespace, id string) { e.known[leftover.Name{Namespace: namespace, ID: id}] = true })
 	if errors.Is(e.knownErr, context.DeadlineExceeded) {
-		e.knownErr = fmt.Errorf("perhaps since shims hang, for each of which it waits 2 s (--timeout gives more): %w", e.knownErr)
+		e.knownErr = fmt.Errorf("perhaps shims hang: it waits 2 s for each (--timeout gives more): %w", e.knownErr)
 	}
 }
 

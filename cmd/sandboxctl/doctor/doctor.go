@@ -265,7 +265,7 @@ func Checks() []Check {
 			installHandlers, (*Examination).handlers,
 		},
 		{
-			"shim-binary", "that the shim that containerd would start runs, has the version of this program, and accepts the default options",
+			"shim-binary", "that containerd's shim runs, has the version of this program, and accepts the default options",
 			"install the package of the same release, or: make install PREFIX=/usr/local", (*Examination).shimBinary,
 		},
 		{

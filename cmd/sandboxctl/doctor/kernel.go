@@ -23,8 +23,7 @@ import (
 
 func (e *Examination) privileges(context.Context) []Finding {
 	if e.Probes.Euid != 0 {
-		return []Finding{bad("this is user %d: what other checks say of what only root can read is not to be relied on",
-			e.Probes.Euid)}
+		return []Finding{bad("this is user %d: other checks do not see what only root can read", e.Probes.Euid)}
 	}
 	return []Finding{ok("root")}
 }
@@ -196,7 +195,7 @@ func (e *Examination) cgroupControllers(context.Context) []Finding {
 	return orOK(findings, strings.Join(append(wanted, optional...), ", "))
 }
 
-// cgroupDelegation checks whether systemd knows that containerd makes cgroups in that of its unit. systemd says so in an
+// cgroupDelegation checks whether systemd knows that containerd makes cgroups in that of its unit: systemd sets an
 // extended attribute of the cgroup (systemd's docs/CGROUP_DELEGATION.md).
 func (e *Examination) cgroupDelegation(context.Context) []Finding {
 	if _, err := os.Stat(e.Root.Path("run/systemd/system")); err != nil || e.daemonErr != nil {
@@ -265,8 +264,8 @@ func (e *Examination) tasksMax(context.Context) []Finding {
 	if e.daemonErr != nil {
 		return []Finding{none("containerd does not run")}
 	}
-	dirs := e.daemonGroups()
-	for dir := cmp.Or(dirs["pids"], dirs[""]); machine.Within(e.Root.Path(machine.CgroupRoot), dir); dir = filepath.Dir(dir) {
+	dirs, top := e.daemonGroups(), e.Root.Path(machine.CgroupRoot)
+	for dir := cmp.Or(dirs["pids"], dirs[""]); machine.Within(top, dir); dir = filepath.Dir(dir) {
 		limit, err := machine.ReadNumber(filepath.Join(dir, "pids.max"))
 		used, usedErr := machine.ReadNumber(filepath.Join(dir, "pids.current"))
 		remedy := "systemctl set-property " + filepath.Base(dir) + " TasksMax=infinity"
@@ -296,8 +295,8 @@ func (e *Examination) overcommit(context.Context) []Finding {
 	used, _ := strconv.Atoi(field(text, "Committed_AS:"))
 	share := used * 100 / max(limit, 1)
 	if full(used, limit) {
-		return []Finding{warn("vm.overcommit_memory=2, and %d%% of what may be committed is: programs soon get no memory, and "+
-			"shims do not start", share)}
+		return []Finding{warn("vm.overcommit_memory=2, and %d%% of what may be committed is: soon programs get no memory, "+
+			"and shims do not start", share)}
 	}
 	return []Finding{ok("vm.overcommit_memory=2, with %d%% committed", share)}
 }

@@ -52,8 +52,8 @@ func Dial(ctx context.Context, a Address) (*Client, error) {
 	return &Client{Peer: peer, client: ttrpc.NewClient(conn), task: task}, nil
 }
 
-// DialOwn connects to a socket, and returns the process that has made it. It refuses one of another user, whom root must
-// not trust.
+// DialOwn connects to a socket, and returns the process that has made it. It refuses one of another user, whom root
+// must not trust.
 func DialOwn(ctx context.Context, path string) (net.Conn, int, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {
@@ -62,7 +62,7 @@ func DialOwn(ctx context.Context, path string) (net.Conn, int, error) {
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	var peer *unix.Ucred
 	if err == nil {
-		outer := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+		outer := raw.Control(func(s uintptr) { peer, err = unix.GetsockoptUcred(int(s), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 		err = cmp.Or(outer, err)
 	}
 	if err == nil && int(peer.Uid) != os.Geteuid() {

@@ -40,7 +40,9 @@ type model struct {
 }
 
 func newModel(ctx context.Context, s Source, interval time.Duration) *model {
-	return &model{ctx: ctx, source: s, clock: time.Now, interval: interval, width: 80, height: 24, order: order{column: byCPU}}
+	return &model{
+		ctx: ctx, source: s, clock: time.Now, interval: interval, width: 80, height: 24, order: order{column: byCPU},
+	}
 }
 
 // processes is the list of the processes of one container, those that use most first.

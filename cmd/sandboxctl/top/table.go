@@ -145,11 +145,11 @@ var columns = []column{
 	{"NAME", 0, 0, func(r *row) string { return r.Name }, nil, nil},
 	{"CPU%", 6, 0, nil, func(r *row) (float64, bool) { return r.rates.CPU, !r.Usage.Unknown.CPU }, percent},
 	{"MEM", 6, 0, nil, func(r *row) (float64, bool) { return float64(r.Usage.Memory), !r.Usage.Unknown.Memory }, size},
-	{"LIMIT", 6, 0, nil, func(r *row) (float64, bool) { return float64(r.Usage.MemoryLimit), r.Usage.MemoryLimit > 0 }, size},
+	{"LIMIT", 6, 0, nil, (*row).limit, size},
 	{"PSI", 6, 0, (*row).psiText, func(r *row) (float64, bool) { return r.psi, r.psiOf != "" }, nil},
 	{"PIDS", 5, 0, nil, func(r *row) (float64, bool) { return float64(r.Usage.Pids), !r.Usage.Unknown.Pids }, count},
 	{"EXEC/S", 6, 0, nil, func(r *row) (float64, bool) { return r.rates.Execs, r.ExecsKnown }, tenths},
-	{"OOM", 4, 0, nil, func(r *row) (float64, bool) { return float64(r.Usage.OOMKills), !r.Usage.Unknown.OOMKills }, count},
+	{"OOM", 4, 0, nil, (*row).oom, count},
 	{"THR%", 5, 0, nil, func(r *row) (float64, bool) { return r.rates.Throttled, !r.Usage.Unknown.Throttling }, percent},
 	{"CPUS", 7, 0, func(r *row) string { return cmp.Or(r.Usage.CPUs, "-") }, nil, nil},
 	{"SHIM", 14, 100, (*row).shimText, nil, nil},
@@ -167,6 +167,9 @@ func (c column) of(r *row) string {
 	}
 	return "-"
 }
+
+func (r *row) oom() (float64, bool)   { return float64(r.Usage.OOMKills), !r.Usage.Unknown.OOMKills }
+func (r *row) limit() (float64, bool) { return float64(r.Usage.MemoryLimit), r.Usage.MemoryLimit > 0 }
 
 func (r *row) psiText() string {
 	if r.psiOf == "" {

@@ -215,7 +215,8 @@ func (m *model) processLines() []string {
 			continue
 		}
 		p := v.now[i]
-		lines = append(lines, list(fmt.Sprint(p.Pid), cmp.Or(p.Exec, "-"), percent(v.cpu(p)), clock(p.CPU), size(float64(p.RSS)), p.Name))
+		cpu, memory := percent(v.cpu(p)), size(float64(p.RSS))
+		lines = append(lines, list(fmt.Sprint(p.Pid), cmp.Or(p.Exec, "-"), cpu, clock(p.CPU), memory, p.Name))
 	}
 	return append(lines, m.line(""), m.line("q quit  esc back"))
 }
