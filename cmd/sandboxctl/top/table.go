@@ -168,7 +168,8 @@ func (c column) of(r *row) string {
 	return "-"
 }
 
-func (r *row) oom() (float64, bool)   { return float64(r.Usage.OOMKills), !r.Usage.Unknown.OOMKills }
+func (r *row) oom() (float64, bool) { return float64(r.Usage.OOMKills), !r.Usage.Unknown.OOMKills }
+
 func (r *row) limit() (float64, bool) { return float64(r.Usage.MemoryLimit), r.Usage.MemoryLimit > 0 }
 
 func (r *row) psiText() string {
