@@ -310,19 +310,24 @@ const (
 // refused. No other error proves that: this process or the shim may lack descriptors or memory, and connections to a
 // process that is dying are reset. So Serves tries again until ctx ends, which is an error.
 func Serves(ctx context.Context, socket, id string) (bool, error) {
+	var last error
 	for {
 		try, cancel := context.WithTimeout(ctx, hangTimeout)
 		err := ping(try, socket, id)
-		hangs := try.Err() != nil
+		hangs := try.Err() != nil && ctx.Err() == nil
 		cancel()
 		switch {
 		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
 			return false, nil
-		case ctx.Err() != nil:
-			return false, fmt.Errorf("socket %s neither answers nor is refused: %w: %w", socket, err, errdefs.ErrUnavailable)
-		case err == nil || hangs:
+		case err == nil, hangs:
 			return true, nil
+		case last == nil || !errors.Is(err, context.DeadlineExceeded): // a try that was cut short says nothing
+			last = err
 		}
-		<-time.After(serveAgain)
+		select {
+		case <-time.After(serveAgain):
+		case <-ctx.Done():
+			return false, fmt.Errorf("socket %s neither answers nor is refused: %w: %w", socket, last, errdefs.ErrUnavailable)
+		}
 	}
 }
