@@ -40,7 +40,7 @@ const (
 // little of the program.
 func isPoll(fullMethod string) bool {
 	switch path.Base(fullMethod) {
-	case "Stats", "State", "Pids", "SandboxMetrics", "SandboxStatus", "PingSandbox", "Histograms":
+	case "Stats", "State", "Pids", "SandboxMetrics", "SandboxStatus", "PingSandbox":
 		return true
 	}
 	return false

@@ -32,9 +32,9 @@ func FuzzCall(f *testing.F) {
 	tasks := task.New(&fake{}, queue, stdio.NewHost("ns", noReaper{}))
 	noPod := func(context.Context, pod.Request) (sandbox.Pod, error) { return nil, context.Canceled }
 	pods := sandbox.New(tasks, noPod)
-	methods := (&taskService{tasks, options.NewDefaults(""), &durations{}}).methods()
+	methods := (&taskService{tasks, options.NewDefaults("")}).methods()
 	shim := Shim{Events: queue, Clients: func() int { return 0 }}
-	maps.Copy(methods, (&inspectService{shim, tasks, pods, &durations{}}).methods())
+	maps.Copy(methods, (&inspectService{shim, tasks, pods}).methods())
 	maps.Copy(methods, (&sandboxService{pods}).methods())
 	delete(methods, "Shutdown")
 	names := make([]string, 0, len(methods))

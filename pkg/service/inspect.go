@@ -5,12 +5,10 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/containerd/ttrpc"
@@ -37,17 +35,15 @@ type Shim struct {
 
 // inspectService is io.containerd.sandbox.v1.Inspect, this shim's own (inspect.proto).
 type inspectService struct {
-	shim      Shim
-	manager   *task.Manager
-	pods      *sandbox.Controller
-	durations *durations
+	shim    Shim
+	manager *task.Manager
+	pods    *sandbox.Controller
 }
 
 func (s *inspectService) methods() map[string]ttrpc.Method {
 	return map[string]ttrpc.Method{
-		"Inspect":    encodedMethod(s.Inspect),
-		"Stacks":     encodedMethod(s.Stacks),
-		"Histograms": encodedMethod(s.Histograms),
+		"Inspect": encodedMethod(s.Inspect),
+		"Stacks":  encodedMethod(s.Stacks),
 	}
 }
 
@@ -100,97 +96,4 @@ func (*inspectService) Stacks(context.Context, string, []byte) ([]byte, error) {
 	text := make([]byte, maxStacks) // uses memory only as far as it is written to
 	n := runtime.Stack(text, true)
 	return protofield.Encode(strings.ToValidUTF8(string(text[:n]), "?"), n == maxStacks)
-}
-
-func (s *inspectService) Histograms(context.Context, string, []byte) ([]byte, error) {
-	histograms, err := s.durations.encode()
-	if err != nil {
-		return nil, err
-	}
-	var execs [][]byte
-	for _, c := range s.manager.Containers() {
-		one, err := protofield.Encode(c.ID(), c.ExecsStarted(), uint64(len(c.Execs())))
-		if err != nil {
-			return nil, err
-		}
-		execs = append(execs, one)
-	}
-	return protofield.Encode(histograms, execs)
-}
-
-// operation is one whose durations are counted.
-type operation int
-
-const (
-	opCreate operation = iota
-	opStart
-	opExec // the start of an exec
-	opDelete
-	operations
-)
-
-var operationNames = [operations]string{"create", "start", "exec", "delete"}
-
-// bounds of the buckets. The last bucket has none.
-var bounds = [...]time.Duration{
-	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
-	50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second,
-	2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
-}
-
-// durations count how long operations took. The zero value is ready.
-type durations [operations]struct {
-	buckets [len(bounds) + 1]atomic.Uint64
-	sum     atomic.Int64
-	failed  atomic.Uint64
-}
-
-// errPanicked is the error of an operation that did not return.
-var errPanicked = errors.New("panic")
-
-// measure runs call and counts how long that took. A panic counts as a failure, and propagates.
-func measure[T any](d *durations, op operation, call func() (T, error)) (answer T, err error) {
-	err = errPanicked
-	defer func(start time.Time) { d.ended(op, time.Since(start), err) }(time.Now())
-	answer, err = call()
-	return answer, err
-}
-
-// ended counts an operation: its duration if it succeeded, otherwise the failure.
-func (d *durations) ended(op operation, took time.Duration, err error) {
-	h := &d[op]
-	if err != nil {
-		h.failed.Add(1)
-		return
-	}
-	i := 0
-	for i < len(bounds) && took > bounds[i] {
-		i++
-	}
-	h.buckets[i].Add(1)
-	h.sum.Add(int64(took))
-}
-
-func (d *durations) encode() ([][]byte, error) {
-	var all [][]byte
-	for op := range d {
-		var buckets [][]byte
-		for i := range d[op].buckets {
-			var bound uint64
-			if i < len(bounds) {
-				bound = uint64(bounds[i])
-			}
-			b, err := protofield.Encode(bound, d[op].buckets[i].Load())
-			if err != nil {
-				return nil, err
-			}
-			buckets = append(buckets, b)
-		}
-		one, err := protofield.Encode(operationNames[op], buckets, uint64(d[op].sum.Load()), d[op].failed.Load())
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, one)
-	}
-	return all, nil
 }

@@ -37,13 +37,12 @@ import (
 // provides the options of containers without any. The task service has two versions with the same messages (containerd
 // api/runtime/task).
 func Register(server *ttrpc.Server, m *task.Manager, c *sandbox.Controller, d *options.Defaults, s Shim) {
-	took := &durations{}
-	tasks := (&taskService{m, d, took}).methods()
+	tasks := (&taskService{m, d}).methods()
 	server.RegisterService("containerd.task.v2.Task", &ttrpc.ServiceDesc{Methods: tasks})
 	server.RegisterService("containerd.task.v3.Task", &ttrpc.ServiceDesc{Methods: tasks})
 	server.RegisterService(sandboxServiceName, &ttrpc.ServiceDesc{Methods: (&sandboxService{c}).methods()})
 	server.RegisterService(runsServiceName, &ttrpc.ServiceDesc{Methods: (&runsService{m}).methods()})
-	server.RegisterService(inspectServiceName, &ttrpc.ServiceDesc{Methods: (&inspectService{s, m, c, took}).methods()})
+	server.RegisterService(inspectServiceName, &ttrpc.ServiceDesc{Methods: (&inspectService{s, m, c}).methods()})
 }
 
 // Intercept wraps every call: it turns an error into a status. A panic is a bug; it is logged with its stack and

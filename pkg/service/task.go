@@ -31,9 +31,8 @@ import (
 
 // taskService is containerd.task.v2.Task and containerd.task.v3.Task. Its methods are in the order of the proto.
 type taskService struct {
-	manager   *task.Manager
-	defaults  *options.Defaults
-	durations *durations
+	manager  *task.Manager
+	defaults *options.Defaults
 }
 
 var _ api.TTRPCTaskService = (*taskService)(nil)
@@ -85,28 +84,22 @@ func (t *taskService) State(_ context.Context, r *api.StateRequest) (*api.StateR
 }
 
 func (t *taskService) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.CreateTaskResponse, error) {
-	return measure(t.durations, opCreate, func() (*api.CreateTaskResponse, error) {
-		o, err := t.defaults.Decode(r.Options, t.manager.Namespace())
-		if err != nil {
-			return nil, err
-		}
-		c, err := t.manager.Create(ctx, task.CreateRequest{
-			ID: r.ID, Bundle: r.Bundle, Rootfs: mount.FromProto(r.Rootfs),
-			IO: streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal), Checkpoint: r.Checkpoint, Options: o,
-		})
-		if err != nil {
-			return nil, err
-		}
-		return &api.CreateTaskResponse{Pid: uint32(c.Init().Pid())}, nil
+	o, err := t.defaults.Decode(r.Options, t.manager.Namespace())
+	if err != nil {
+		return nil, err
+	}
+	c, err := t.manager.Create(ctx, task.CreateRequest{
+		ID: r.ID, Bundle: r.Bundle, Rootfs: mount.FromProto(r.Rootfs),
+		IO: streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal), Checkpoint: r.Checkpoint, Options: o,
 	})
+	if err != nil {
+		return nil, err
+	}
+	return &api.CreateTaskResponse{Pid: uint32(c.Init().Pid())}, nil
 }
 
 func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (*api.StartResponse, error) {
-	op := opStart
-	if r.ExecID != "" {
-		op = opExec
-	}
-	p, err := measure(t.durations, op, func() (*process.Process, error) { return t.manager.Start(ctx, r.ID, r.ExecID) })
+	p, err := t.manager.Start(ctx, r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
 	}
@@ -114,12 +107,7 @@ func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (*api.Star
 }
 
 func (t *taskService) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
-	if r.ExecID != "" {
-		return deleteResponse(t.manager.Delete(ctx, r.ID, r.ExecID))
-	}
-	return deleteResponse(measure(t.durations, opDelete, func() (process.Status, error) {
-		return t.manager.Delete(ctx, r.ID, "")
-	}))
+	return deleteResponse(t.manager.Delete(ctx, r.ID, r.ExecID))
 }
 
 func deleteResponse(s process.Status, err error) (*api.DeleteResponse, error) {
