@@ -311,9 +311,10 @@ test-selinux: deps build ## tests under SELinux, in a virtual machine (root); PK
 # CI's time ends before that of a package that hangs would.
 smoke-vm smoke-arm64: LIMIT ?= 10m
 
-smoke-vm: deps build ## a few tests in a virtual machine on cgroup v2, without and with systemd, and under SELinux (root); GUEST= one
+smoke-vm: deps build ## the virtual machine itself, and a few tests in it on cgroup v2, without and with systemd, and under SELinux (root); GUEST= one
 	@integration/vm/deps.sh
 	@integration/cri/deps.sh
+	$(if $(GUEST),,cd integration; SHIM_TEST_REQUIRE=vm $(GO) test -count=1 ./vm)
 	$(foreach one,$(or $(GUEST),v2 systemd selinux),$(SMOKE_$(one))$(newline))
 
 define newline

@@ -149,7 +149,7 @@ func (p *Process) OpenStdin() {
 		return // an init to be restored: Start does
 	}
 	if err := streams.OpenStdin(); err != nil {
-		logger(p.container.ID()).WithError(err).WithField("exec", p.execID).Error("the process sees the end of its input")
+		logger(p.container.ID()).WithError(err).WithField("exec", p.execID).Error("the process gets no input")
 	}
 }
 

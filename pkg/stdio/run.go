@@ -216,7 +216,7 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 
 // OpenStdin starts the copying of stdin, for which a client that writes waits. It is called once, after Started, when
 // State finds the process: nerdctl asks for the task at the end of its input, and sends no CloseIO if there is no task
-// (pkg/taskutil, StdinCloser). After an error the process sees the end of its stdin.
+// (pkg/taskutil, StdinCloser). After an error a process without a terminal sees the end of its stdin.
 func (s *Streams) OpenStdin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
