@@ -82,7 +82,7 @@ func write(dir *os.Root, name string, pid int) error {
 }
 
 // Remove removes the pid file at path, unless the file holds another pid and so is another container's. 0 stands for
-// any pid. An empty path means no file.
+// the pid of any process that is dead: the shim died before it recorded the pid. An empty path means no file.
 func Remove(path string, pid int) error {
 	if path == "" {
 		return nil
@@ -95,10 +95,33 @@ func Remove(path string, pid int) error {
 }
 
 func remove(dir *os.Root, name string, pid int) error {
-	if there, err := read(dir, name); err != nil || there == 0 || pid != 0 && there != pid {
+	there, err := read(dir, name)
+	if err != nil || there == 0 || pid != 0 && there != pid {
 		return err
 	}
+	if pid == 0 {
+		if isDead, err := dead(there); err != nil || !isDead {
+			return err
+		}
+	}
 	return dir.Remove(name)
+}
+
+// dead reports whether process pid does not exist, or has exited and is not reaped yet.
+func dead(pid int) (bool, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
+		return true, nil // the last two: the id is that of a thread now
+	}
+	if err != nil {
+		return false, os.NewSyscallError("pidfd_open", err)
+	}
+	defer func() { _ = unix.Close(fd) }() // only watched
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	if errors.Is(err, unix.EINTR) { // a running process alone gives that
+		return false, nil
+	}
+	return n > 0, os.NewSyscallError("poll", err)
 }
 
 // in calls f with the directory and the name of the file at path.

@@ -6,6 +6,7 @@ package pidfile
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -208,4 +209,18 @@ func TestRemove_SaysThatItCannotTell(t *testing.T) {
 		}
 	}
 	wantFile(t, path, strconv.Itoa(os.Getpid()))
+}
+
+// The shim of another container, with the same path by mistake, may have died before it recorded a pid.
+func TestRemove_WithoutAPidTakesTheFileOfADeadProcessAlone(t *testing.T) {
+	child := exec.Command("true")
+	must(t, child.Run())
+	for pid, stays := range map[int]bool{os.Getpid(): true, child.Process.Pid: false} {
+		path := filepath.Join(t.TempDir(), "pid")
+		must(t, os.WriteFile(path, []byte(strconv.Itoa(pid)), 0o600))
+		must(t, Remove(path, 0))
+		if _, err := os.Stat(path); (err == nil) != stays {
+			t.Errorf("the file with pid %d: %v, want that it stays: %t", pid, err, stays)
+		}
+	}
 }
