@@ -6,7 +6,9 @@ package task
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -97,7 +99,9 @@ func TestPidFile_OfAHalfMadeContainerIsRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	bundle := newBundle(t, annotated("pid-file", path))
 	must(t, cleanup.State{Root: "/run/r", PidFile: path}.Write(bundle))
-	must(t, os.WriteFile(path, []byte("7"), 0o600))
+	init := exec.Command("true")
+	must(t, init.Run())
+	must(t, os.WriteFile(path, []byte(strconv.Itoa(init.Process.Pid)), 0o600))
 	_, _, err := cleanUp(t, bundle)
 	must(t, err)
 	wantFile(t, path, "")
