@@ -155,15 +155,18 @@ func TryLock(dir string) (unlock func(), err error) {
 	}, nil
 }
 
-// Lock is TryLock, but tries again every millisecond until ctx ends: flock(2) itself would wait without a bound.
+// Lock is TryLock, but tries again until ctx ends: flock(2) itself would wait without a bound. The waits between the tries
+// double up to 8 ms: the delete commands of a pod's containers all wait for the one that removes the pod, and would
+// otherwise take its CPU time.
 func Lock(ctx context.Context, dir string) (unlock func(), err error) {
-	for {
+	const first, last = time.Millisecond, 8 * time.Millisecond
+	for wait := first; ; wait = min(2*wait, last) {
 		unlock, err := TryLock(dir)
 		if !errors.Is(err, ErrLocked) {
 			return unlock, err
 		}
 		select {
-		case <-time.After(time.Millisecond):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
 		}
