@@ -443,11 +443,8 @@ campaign-table: ## the table of docs/reliability.md, of the totals that are kept
 	cd integration; $(GO) run ./cmd/campaign -add -write ../docs/reliability.md $(RESULTS)/*.json
 
 # With WRITE=1 a run is added to those whose totals the tree keeps.
-FUZZTOTALS := $(CURDIR)/integration/cmd/fuzz/totals.json
 fuzz: ## all fuzz targets, for FUZZTIME (5m) together, and what each did; RUN= chooses; TOTALS= is a file that adds up runs; WRITE=1: into docs/reliability.md
-	cd integration; $(GO) build -o $(CURDIR)/bin/fuzz ./cmd/fuzz
-	$(CURDIR)/bin/fuzz -C $(CURDIR) -tags "$(TAGS)" -time $(FUZZTIME) -run '$(or $(RUN),.)' \
-		$(if $(WRITE),-o $(FUZZTOTALS) -write $(CURDIR)/docs/reliability.md,$(if $(TOTALS),-o '$(abspath $(TOTALS))'))
+	hack/fuzz.sh $(FUZZTIME) "$(TAGS)" '$(or $(RUN),.)' $(if $(WRITE),hack/fuzz.totals docs/reliability.md,'$(TOTALS)')
 
 cover: ## coverage of the unit tests: total on stdout, cover.html
 	$(GO) test -tags "$(TAGS)" -coverpkg=./... -coverprofile=cover.out ./...
