@@ -370,18 +370,16 @@ demo: deps build ## containers through a private containerd, step by step (root)
 # What containerd and its shims write lies in memory, as /run does where systemd is: the disk is the same for all, and not what is measured.
 # With UNIFIED=1, on a machine with cgroup v2 beside v1, v2 takes the place of v1: v2's code on a processor that is not emulated.
 # What wants controllers that v1 has is left out, and crun, which raises a limit that root may not raise everywhere.
-NOTHING      := containerd-shim-nothing-v1
 UNIFIEDFLAGS := -crun=false -rows idle,run,pod,exec,podexec,stats,start,crowd,storm
 bench: deps build ## this shim beside the runc shim, interleaved (root); WRITE=1: twice, into docs/performance.md; UNIFIED=1: on cgroup v2 alone; AGAINST=: beside an earlier build instead
 	@integration/cri/deps.sh
 	cd integration; $(GO) build -o $(CURDIR)/bin/bench ./bench
-	cd integration; CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o $(CURDIR)/bin/$(NOTHING) ./bench/nothing
 	cd integration; dir=$$(mktemp -d /tmp/b.XXXXXX); trap 'rmdir "$$dir"' EXIT; \
 		SHIM_TOOLS=$$($(GO) run ./cmd/tools) SHIM_BINARY=$(BINARY) TMPDIR=$$dir \
 		unshare -m sh -c 'mkdir -p /run/containerd && mount -t tmpfs -o mode=711 tmpfs /run/containerd && \
 			mount -t tmpfs -o mode=711 tmpfs "$$TMPDIR" && $(if $(UNIFIED),mount --rbind /sys/fs/cgroup/unified /sys/fs/cgroup &&) exec "$$@"' sh \
 		$(CURDIR)/bin/bench -json $(CURDIR)/bin/bench.json $(if $(WRITE),-runs 2 -write ../docs/performance.md $(if $(UNIFIED),-section unified)) \
-		$(if $(AGAINST),-against '$(abspath $(AGAINST))',-nothing $(CURDIR)/bin/$(NOTHING)) $(if $(UNIFIED),$(UNIFIEDFLAGS)) $(BENCHFLAGS)
+		$(if $(AGAINST),-against '$(abspath $(AGAINST))') $(if $(UNIFIED),$(UNIFIEDFLAGS)) $(BENCHFLAGS)
 
 # Emulated, a process takes many times as long to start: fewer of everything. The guest may write to VMBENCH. It copies all
 # programs to a tmpfs first: it reads the host's files anew at each start, which would be measured.
@@ -394,13 +392,12 @@ vmbench: deps build
 	cd integration; cp $(BINARY) "$$($(GO) run ./cmd/tools)"/* $(VMBENCH)/bin
 	! command -v crun >/dev/null || cp "$$(command -v crun)" $(VMBENCH)/bin
 	cd integration; $(GO) build -o $(VMBENCH)/bin/bench ./bench
-	cd integration; CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o $(VMBENCH)/bin/$(NOTHING) ./bench/nothing
 
 # $(call GUESTBENCH,section of the page,kernel parameters,flags)
 define GUESTBENCH
 	cd integration; $(GO) run ./cmd/vmrun -timeout 1h -cpus $(or $(CPUS),2) -append '$(2)' -rw $(VMBENCH) -tmpfs /mnt -env SHIM_TEST_SLOWNESS=5 \
 		-env SHIM_TOOLS=/mnt -env SHIM_BINARY=/mnt/$(NAME) -env PATH=/mnt:$$PATH \
-		-- sh -c 'cp "$$0"/bin/* /mnt && exec bench -json "$$0/$(1).json" -nothing /mnt/$(NOTHING) "$$@"' $(VMBENCH) $(3) $(BENCHFLAGS)
+		-- sh -c 'cp "$$0"/bin/* /mnt && exec bench -json "$$0/$(1).json" "$$@"' $(VMBENCH) $(3) $(BENCHFLAGS)
 	$(if $(WRITE),cd integration; $(GO) run ./bench -from $(VMBENCH)/$(1).json -section $(1) -write ../docs/performance.md)
 endef
 

@@ -45,13 +45,7 @@ type bench struct {
 
 // measure runs the groups. One that fails does not keep the others from being measured.
 func (b *bench) measure(ctx context.Context, groups []group) (err error) {
-	all := b.subjects
-	defer func() { b.subjects = all }()
 	for _, g := range groups {
-		b.subjects = all
-		if last := len(all) - 1; all[last].isNothing() && !g.nothing {
-			b.subjects = all[:last]
-		}
 		begin := time.Now()
 		e := g.measure(b, ctx)
 		if ctx.Err() != nil {

@@ -43,7 +43,7 @@ const (
 )
 
 func criGroup() group {
-	g := group{name: "cri", about: "pods through CRI; not with crun", nothing: true, measure: (*bench).cri}
+	g := group{name: "cri", about: "pods through CRI; not with crun", measure: (*bench).cri}
 	for _, way := range ways {
 		run, create, pss := target{}, target{}, target{}
 		if way.handler == cri.Shim {
@@ -70,9 +70,8 @@ func criGroup() group {
 // node is a containerd with CRI that runs pods by one subject's shim.
 type node struct {
 	*cri.Daemon
-	scope   harness.Scope
-	parent  string // of the pods' cgroups
-	nothing bool   // its shim makes no containers, and executes nothing
+	scope  harness.Scope
+	parent string // of the pods' cgroups
 }
 
 // podTurn is what a round runs a pod by: a subject, in one of its ways. What it takes stands in the rows of ways.
@@ -82,8 +81,8 @@ type podTurn struct {
 	ways    []string
 }
 
-// podTurns has each way of this project's shim. The runc shim and the one that makes no containers have one each, which
-// stands beside all of them. crun has none.
+// podTurns has each way of this project's shim. The runc shim has one, which stands beside all
+// of them. crun has none.
 func podTurns(subjects []*subject) []podTurn {
 	var turns []podTurn
 	for column, s := range subjects {
@@ -126,7 +125,7 @@ func (b *bench) cri(ctx context.Context) (err error) {
 		for i := range turns {
 			turn := turns[(round+i)%len(turns)]
 			settling := round < idleRounds
-			if turn.handler == leftOut || settling && b.subjects[turn.column].isNothing() {
+			if turn.handler == leftOut {
 				continue
 			}
 			add := func(name string, value float64) {
@@ -167,7 +166,7 @@ func (b *bench) startNode(ctx context.Context, s *subject) (_ *node, err error) 
 		return nil, err
 	}
 	name := s.host.namespace + "-pods"
-	n := &node{Daemon: d, scope: d.Scope(name), parent: "/" + name, nothing: s.isNothing()}
+	n := &node{Daemon: d, scope: d.Scope(name), parent: "/" + name}
 	if err = cri.MakeCgroup(n.parent); err == nil {
 		err = d.Start(ctx)
 	}
@@ -244,9 +243,6 @@ func (n *node) busy(ctx context.Context, p *cri.Pod, run float64, _ int, add fun
 			return err
 		}},
 	} {
-		if n.nothing && step.row == rowPodExec {
-			continue
-		}
 		took, err := timed(step.do)
 		if err != nil {
 			return fmt.Errorf("%s: %w", step.row, err)

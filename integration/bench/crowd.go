@@ -24,7 +24,7 @@ const (
 
 func crowdGroup() group {
 	return group{
-		name: "crowd", about: "containers at once, as many as -containers says, each with its shim", nothing: true,
+		name: "crowd", about: "containers at once, as many as -containers says, each with its shim",
 		rows: []row{
 			{Name: rowCrowdStart, Unit: "ms", Target: target{Ratio: 0.25}},
 			{Name: rowCrowdCPU, Unit: "ms", Target: target{Ratio: 0.27}},

@@ -23,7 +23,6 @@ const (
 func prewarmGroup() group {
 	return group{
 		name: "prewarm", about: "containers that are created first and started later, as many as -containers says",
-		nothing: true,
 		rows: []row{
 			{Name: rowPrewarmedMemory, Unit: "MiB", Target: target{Ratio: 0.35}}, {Name: rowPrewarmed, Unit: "ms"},
 		},
@@ -47,15 +46,11 @@ func (b *bench) prewarm(ctx context.Context, column int, s *subject) (err error)
 	}
 	var sum float64
 	for _, c := range all {
-		pids := []int{int(c.task.Pid())} // of the shim that makes no containers: its own
-		if !s.isNothing() {
-			shim, err := c.shim()
-			if err != nil {
-				return err
-			}
-			pids = append(pids, shim)
+		shim, err := c.shim()
+		if err != nil {
+			return err
 		}
-		for _, pid := range pids {
+		for _, pid := range []int{int(c.task.Pid()), shim} {
 			kib, err := rollup(pid, "Pss")
 			if err != nil {
 				return err

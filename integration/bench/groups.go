@@ -16,7 +16,6 @@ type group struct {
 	name    string // for -rows
 	about   string
 	rows    []row
-	nothing bool // what the shim does that makes no container is measured too
 	measure func(*bench, context.Context) error
 }
 

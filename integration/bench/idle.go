@@ -19,7 +19,7 @@ const idleRounds = 3
 
 func idleGroup() group {
 	return group{
-		name: "idle", about: "memory and wake-ups of a shim with one container, over -idle", nothing: true,
+		name: "idle", about: "memory and wake-ups of a shim with one container, over -idle",
 		rows: []row{
 			{Name: rowPSS, Unit: "MiB", Target: target{Ratio: 0.60}},
 			{Name: rowAnon, Unit: "MiB"},

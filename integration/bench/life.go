@@ -30,7 +30,7 @@ const (
 
 func runGroup() group {
 	return group{
-		name: "run", about: "a container with a shim of its own", nothing: true,
+		name: "run", about: "a container with a shim of its own",
 		rows: []row{
 			{Name: rowRun, Unit: "ms", Target: target{Ratio: 0.32, BelowCrun: true}},
 			{Name: rowCreate, Unit: "ms", Target: target{Ratio: 0.27}},
@@ -93,7 +93,7 @@ func succeeded(status containerd.ExitStatus) error {
 
 func podGroup() group {
 	return group{
-		name: "pod", about: "a second container in the shim of the first, asked for as CRI does", nothing: true,
+		name: "pod", about: "a second container in the shim of the first, asked for as CRI does",
 		rows: []row{
 			{Name: rowSecond, Unit: "ms", Target: target{Ratio: 0.22}},
 			{Name: rowAlso, Unit: "ms"},

@@ -33,7 +33,6 @@ type config struct {
 	tools   string
 	shim    string
 	against string
-	nothing string
 	crun    bool
 	json    string
 	from    string
@@ -64,7 +63,6 @@ func parse() (c config, err error) {
 	flag.StringVar(&c.shim, "shim", os.Getenv("SHIM_BINARY"), "the shim to measure")
 	flag.StringVar(&c.against, "against", "",
 		"an earlier build of the shim, as `path`, in place of the runc shim: no row may be worse by more than 3 %")
-	flag.StringVar(&c.nothing, "nothing", "", "`path` of a shim that makes no containers, to measure what remains")
 	flag.BoolVar(&c.crun, "crun", true, "measure crun too, where it is installed")
 	flag.Parse()
 	switch {
@@ -76,8 +74,6 @@ func parse() (c config, err error) {
 		return c, errors.New("SHIM_TOOLS and SHIM_BINARY must be set: make bench does that")
 	case c.Runs < 1 || c.Rounds < 1 || c.Containers < 1 || c.Probed < 1:
 		return c, errors.New("-runs, -n, -containers and -probes must be at least 1")
-	case c.nothing != "" && filepath.Base(c.nothing) != "containerd-shim-nothing-v1":
-		return c, fmt.Errorf("-nothing %q: must be a file named containerd-shim-nothing-v1", c.nothing)
 	case c.against != "" && (filepath.Base(c.against) != filepath.Base(c.shim) || c.page != ""):
 		return c, fmt.Errorf("-against %q: must be a file named %s, and goes without -write", c.against,
 			filepath.Base(c.shim))
@@ -103,7 +99,7 @@ func run() error {
 	if r == nil {
 		return err
 	}
-	r.print(os.Stdout)
+	r.markdown(os.Stdout)
 	if c.json != "" {
 		err = errors.Join(err, r.save(c.json))
 	}

@@ -44,28 +44,6 @@ func TestParseUsage(t *testing.T) {
 	}
 }
 
-func TestParseVersion(t *testing.T) {
-	for _, tt := range []struct{ text, want string }{
-		{"containerd github.com/containerd/containerd/v2 2.4.2+unknown \n", "2.4.2+unknown"},
-		{"runc version 1.5.2\nspec: 1.3.0\n", "1.5.2"},
-		{"crun version 1.8.1\ncommit: f8a096be\n", "1.8.1"},
-		{"containerd-shim-sandbox-v1:\n  Version:  v0.1.0-3-gabcdef\n  Revision: abcdef\n", "v0.1.0-3-gabcdef"},
-		{"something else\n", "of an unknown version"},
-		{"", "of an unknown version"},
-	} {
-		if got := parseVersion(tt.text); got != tt.want {
-			t.Errorf("parseVersion(%q) = %q, want %q", tt.text, got, tt.want)
-		}
-	}
-}
-
-func TestCPUModel(t *testing.T) {
-	const text = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel\t\t: 106\nmodel name\t: Some: CPU @ 3 GHz\n"
-	if got, want := cpuModel(text), "Some: CPU @ 3 GHz"; got != want {
-		t.Errorf("cpuModel = %q, want %q", got, want)
-	}
-}
-
 func TestMachineTime_IsThatWhichIsNotIdle(t *testing.T) {
 	for _, tt := range []struct {
 		name, stat string

@@ -4,9 +4,7 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -126,17 +124,14 @@ func TestReport_SavedCanBeLoaded(t *testing.T) {
 	}
 }
 
-func TestReport_FileOfOtherFiguresIsRefused(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "bench.json")
-	for _, text := range []string{
-		"", `{"columns": ["one"], "rows": [{"name": "exec", "samples": [[[1]]]}]}`,
-		`{"columns": ["one", "two", "three"], "rows": [{"name": "exec", "samples": [[[1], [2]]]}]}`,
-	} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := load(name); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("load of %q: %v, want an error that names the file", text, err)
-		}
+func TestTable_HasMediansRatiosAndTargets(t *testing.T) {
+	want := [][]string{
+		{"median (10th–90th percentile)", "runc", "sandbox", "ratio", "crun", "ratio", "target", "met", "samples"},
+		{"exec, ms", "30.0 (15.0–450)", "7.50 (3.75–112)", "0.25, 0.25", "15.0 (7.50–225)", "0.50, 0.50", "≤ 0.30, < crun", "yes", "6"},
+		{"pss, MiB", "10.0", "7.50 (5.50–9.50)", "0.50, 1.00", "-", "-", "≤ 0.60", "NO", "2"},
+		{"init, ms", "-", "123", "-", "-", "-", "", "", "1"},
+	}
+	if diff := cmp.Diff(want, sample().cells()); diff != "" {
+		t.Errorf("cells (-want +got):\n%s", diff)
 	}
 }

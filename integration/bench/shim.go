@@ -27,7 +27,7 @@ const rowShimStart = "the shim's start command"
 
 func startGroup() group {
 	return group{
-		name: "start", about: "what containerd runs to get a shim, without a container", nothing: true,
+		name: "start", about: "what containerd runs to get a shim, without a container",
 		rows: []row{{Name: rowShimStart, Unit: "ms", Target: target{Ratio: 0.60}}},
 		measure: func(b *bench, ctx context.Context) error {
 			return b.turns(ctx, b.settings.Rounds, func(ctx context.Context, column int, s *subject) error {

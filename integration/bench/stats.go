@@ -29,7 +29,7 @@ const (
 
 func statsGroup() group {
 	return group{
-		name: "stats", about: "the metrics of a container", nothing: true,
+		name: "stats", about: "the metrics of a container",
 		rows: []row{
 			{Name: rowStats, Unit: "ms", Target: target{Ratio: 0.50}},
 			{Name: rowStatsDirect, Unit: "ms", Target: target{Ratio: 0.50}},

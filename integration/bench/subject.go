@@ -37,9 +37,6 @@ const (
 // crun is the name of the column of runc's shim with crun.
 const crun = "crun"
 
-// nothing is the runtime type of the shim in the directory of that name.
-const nothing = "io.containerd.nothing.v1"
-
 // subjects lists the columns: the reference first, as the others are divided by it.
 func subjects(c config) []*subject {
 	runc := filepath.Join(c.tools, "runc")
@@ -61,14 +58,8 @@ func subjects(c config) []*subject {
 			options: &options.Options{BinaryName: path}, v1Only: true,
 		})
 	}
-	if c.nothing != "" {
-		list = append(list, &subject{name: "nothing", runtime: nothing, shim: c.nothing, inner: c.nothing})
-	}
 	return list
 }
-
-// isNothing reports whether s makes no containers. It is the last of the subjects.
-func (s *subject) isNothing() bool { return s.runtime == nothing }
 
 // isShim reports whether s runs this project's shim, which the reference does with -against.
 func (s *subject) isShim() bool { return s.runtime == harness.Ours }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"unicode/utf8"
 )
 
@@ -83,16 +82,7 @@ func verdict(met *bool) string {
 	return "NO"
 }
 
-// print writes the table for a terminal.
-func (r *report) print(w io.Writer) {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, line := range r.cells() {
-		fmt.Fprintln(tw, strings.Join(line, "\t"))
-	}
-	_ = tw.Flush() // a table that nobody reads is no error
-}
-
-// markdown writes the table for a page, in columns that can be read there too.
+// markdown writes the table in columns, for a page and for a terminal.
 func (r *report) markdown(w io.Writer) {
 	lines := r.cells()
 	width := make([]int, len(lines[0]))
