@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -117,34 +116,6 @@ func (p *patient) wantWorks(id string) {
 	}
 }
 
-// containerd removes a bundle of a dead shim when it starts.
-func TestDoctorLeftovers_ABundle(t *testing.T) {
-	p := newPatient(t, nil)
-	p.run("lives")
-	pid := p.forgotten("dead")
-	bundle := filepath.Join(p.bundles(), "dead")
-	r := p.examine(status(t, p))
-	p.want(r, "leftover-bundles", "warning", bundle+": its shim is dead (mounts: 1, processes: 1)")
-	if len(r.Leftovers) != 1 || !strings.HasPrefix(r.Leftovers[0].Fix, "systemctl restart containerd") {
-		t.Fatalf("leftovers = %+v, want the bundle, which containerd removes", r.Leftovers)
-	}
-	p.must(p.Kill())
-	r = p.examine(2)
-	p.want(r, "leftover-bundles", "failure", "containerd, which alone knows whether it is still wanted, does not answer")
-	p.must(p.Start(p.Context()))
-	harness.Eventually(t, "containerd removes it", func() error {
-		if r := p.examine(-1); len(r.Leftovers) > 0 {
-			return fmt.Errorf("%+v", r.Leftovers)
-		}
-		return nil
-	})
-	if harness.Alive(pid) {
-		t.Error("the process of the container lives")
-	}
-	p.wantGone(bundle)
-	p.wantWorks("lives")
-}
-
 // A container in a pod of the Sandbox API has a bundle without most files, and the shim of its pod.
 func TestDoctorLeftovers_APodThatLivesHasNone(t *testing.T) {
 	p := newPatient(t, nil)
@@ -173,36 +144,6 @@ func TestDoctorLeftovers_APodThatLivesHasNone(t *testing.T) {
 	p.must(err)
 	p.ctr("container", "rm", "c1")
 	p.ctr("sandbox", "rm", "-f", "box")
-}
-
-func TestDoctorLeftovers_ASocketOnWhichNobodyListens(t *testing.T) {
-	p := newPatient(t, nil)
-	p.run("c1")
-	dead := filepath.Join(p.Sockets, strings.Repeat("d", 40))
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead, Net: "unix"})
-	p.must(err)
-	l.SetUnlinkOnClose(false)
-	p.must(l.Close())
-	p.want(p.examine(-1), "leftover-sockets", "ok", "none") // a shim may be about to listen
-	p.must(os.Chtimes(dead, time.Time{}, time.Now().Add(-time.Minute)))
-	r := p.examine(-1)
-	p.want(r, "leftover-sockets", "warning", dead+": nobody listens")
-	p.fixes(r)
-	p.wantGone(dead)
-	p.wantWorks("c1")
-}
-
-func TestDoctorLeftovers_AMountThatNobodyHas(t *testing.T) {
-	p := newPatient(t, nil)
-	p.run("c1")
-	at := filepath.Join(p.bundles(), "gone/rootfs")
-	p.must(os.MkdirAll(at, 0o755))
-	p.must(unix.Mount("tmpfs", at, "tmpfs", 0, ""))
-	r := p.examine(-1)
-	p.want(r, "leftover-mounts", "warning", at)
-	p.fixes(r)
-	p.must(os.RemoveAll(filepath.Dir(at)))
-	p.wantWorks("c1")
 }
 
 func TestDoctorLeftovers_AStateDirectoryWithoutABundle(t *testing.T) {

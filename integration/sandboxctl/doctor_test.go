@@ -5,7 +5,6 @@ package sandboxctl
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -69,23 +68,6 @@ func TestDoctor_StatusIsForScripts(t *testing.T) {
 	p.examine(1, "--strict")
 	p.must(p.Kill())
 	p.examine(2)
-}
-
-func TestDoctor_TheConfigurationIsChanged(t *testing.T) {
-	p := newPatient(t, withCRI(harness.Ours, ""))
-	file := filepath.Join(p.Dir, "config.toml")
-	p.must(os.WriteFile(file, withCRI("io.containerd.runc.v2", "")(p.Containerd), 0o600))
-	p.want(p.examine(2), "handlers", "failure", "no handler in "+file)
-	p.must(os.WriteFile(file, []byte("version = ["), 0o600))
-	p.want(p.examine(2), "handlers", "failure", "cannot be read")
-}
-
-func TestDoctor_ContainerdIsKilled(t *testing.T) {
-	p := newPatient(t, nil)
-	p.must(p.Kill())
-	r := p.examine(2)
-	p.want(r, "containerd", "failure", "connection refused")
-	p.want(r, "leftover-states", "not applicable", "connection refused")
 }
 
 // A containerd that is stopped accepts connections and answers none.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
@@ -88,44 +87,6 @@ func TestPs_ShimThatIsKilled(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// All shims are asked at the same time, and each has --timeout.
-func TestPs_ShimsThatHang(t *testing.T) {
-	e := newEnv(t)
-	hung := map[string]int{}
-	for _, id := range []string{"h1", "h2", "h3"} {
-		e.run(id, harness.Ours, nil)
-		hung[id] = e.shim(id)
-	}
-	fine := e.run("fine", harness.Ours, nil)
-	old := e.run("old", runc, nil)
-	for _, pid := range hung {
-		harness.Stop(t, pid)
-	}
-	start := time.Now()
-	pods, all := e.ps()
-	if took := time.Since(start); took > harness.Slow(5*time.Second) {
-		t.Errorf("ps took %v", took)
-	}
-	for id, pid := range hung {
-		if all[id].State != "dead" || !strings.Contains(all[id].Error, "does not answer within 2s") {
-			t.Errorf("%s = %+v, want dead, since its shim does not answer", id, all[id])
-		}
-		for _, p := range pods {
-			if p.ID == id && p.Shim.Pid != pid {
-				t.Errorf("shim of %s = %d, want %d", id, p.Shim.Pid, pid)
-			}
-		}
-	}
-	if all["fine"].Pid != int(fine.Pid()) || all["old"].Pid != int(old.Pid()) {
-		t.Errorf("the others are %+v and %+v", all["fine"], all["old"])
-	}
-	start = time.Now()
-	said := e.refused("--timeout", "300ms", "stacks", "h1")
-	if !strings.Contains(said, "does not answer within 300ms") || time.Since(start) > harness.Slow(3*time.Second) {
-		t.Errorf("stacks of a shim that hangs: %q after %v", said, time.Since(start))
-	}
 }
 
 func TestPs_SandboxWithoutAPauseContainer(t *testing.T) {

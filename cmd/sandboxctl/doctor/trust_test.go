@@ -7,87 +7,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
 )
-
-const asServer = "DOCTOR_TEST_LISTEN"
-
-func TestMain(m *testing.M) {
-	if path := os.Getenv(asServer); path != "" { // as another user, for TestPeer
-		serve(path)
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// serve listens until stdin ends.
-func serve(path string) {
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		panic(err)
-	}
-	defer l.Close()
-	if err := os.Chmod(path, 0o777); err != nil {
-		panic(err)
-	}
-	_, _ = os.Stdout.WriteString("ready\n")
-	_, _ = os.Stdin.Read(make([]byte, 1)) // its end
-}
-
-func TestPeer_IsNoOtherUser(t *testing.T) {
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "doctor-test-") // in which the other user may write, and whose binary it may run
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // as above
-	if err := errors.Join(os.Chmod(dir, 0o777), os.WriteFile(filepath.Join(dir, "server"), self, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		uid     uint32
-		refused bool
-	}{{0, false}, {1000, true}} {
-		socket := filepath.Join(dir, "s")
-		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "server"))
-		cmd.Env = append(os.Environ(), asServer+"="+socket)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tt.uid, Gid: tt.uid}}
-		cmd.Stderr = t.Output()
-		stdin, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := stdout.Read(make([]byte, 16)); err != nil {
-			t.Fatal(err)
-		}
-		pid, err := peer(t.Context(), socket)
-		if (err != nil) != tt.refused || err == nil && pid != cmd.Process.Pid {
-			t.Errorf("peer of user %d = %d, %v; refused: want %t", tt.uid, pid, err, tt.refused)
-		}
-		_ = stdin.Close() // ends it
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
-	}
-}
 
 func TestRunnable(t *testing.T) {
 	for _, tt := range []struct {

@@ -28,29 +28,3 @@ func TestRoot_Resolve(t *testing.T) {
 		}
 	}
 }
-
-func TestFlagValue(t *testing.T) {
-	for _, args := range [][]string{{"x", "-id", "c"}, {"x", "--id", "c"}, {"x", "-id=c"}, {"x", "--id=c"}} {
-		if got := FlagValue(args, "id"); got != "c" {
-			t.Errorf("FlagValue(%q) = %q, want c", args, got)
-		}
-	}
-	for _, args := range [][]string{nil, {"x", "id", "c"}, {"x", "-id"}, {"x", "-idd", "c"}} {
-		if got := FlagValue(args, "id"); got != "" {
-			t.Errorf("FlagValue(%q) = %q, want nothing", args, got)
-		}
-	}
-}
-
-func TestWithin(t *testing.T) {
-	for _, tt := range []struct {
-		dir, path string
-		want      bool
-	}{
-		{"/a", "/a", true}, {"/a", "/a/b", true}, {"/a", "/ab", false}, {"/a", "/a/../b", false}, {"/a", "/", false}, {"/a", "/a/..b", true},
-	} {
-		if got := Within(tt.dir, tt.path); got != tt.want {
-			t.Errorf("Within(%q, %q) = %t, want %t", tt.dir, tt.path, got, tt.want)
-		}
-	}
-}

@@ -126,32 +126,6 @@ func TestRead_WhatIsAbsentIsUnknown(t *testing.T) {
 	}
 }
 
-func TestRead_OfACgroupThatIsGone(t *testing.T) {
-	if got, ok := Read(map[string]string{"": filepath.Join(t.TempDir(), "none")}); ok || got != (Usage{}) {
-		t.Errorf("read = %+v, %t, want nothing", got, ok)
-	}
-}
-
-func TestNumberIn(t *testing.T) {
-	for _, tc := range []struct {
-		text, key string
-		want      uint64
-	}{
-		{"12\n", "", 12},
-		{"max\n", "", 0},
-		{"-1\n", "", 0},
-		{"", "a", 0},
-		{"a 1\nba 2\nb 3\n", "b", 3},
-		{"b 3\n", "b", 3},
-		{"bb 4\n", "b", 0},
-		{"a 1\nc", "c", 0},
-	} {
-		if got := numberIn([]byte(tc.text), tc.key); got != tc.want {
-			t.Errorf("numberIn(%q, %q) = %d, want %d", tc.text, tc.key, got, tc.want)
-		}
-	}
-}
-
 func TestHierarchies_BelowIsTheContainersOwn(t *testing.T) {
 	root := t.TempDir()
 	h := Hierarchies{}

@@ -92,17 +92,6 @@ func TestFind_RefusesWhatLeadsElsewhere(t *testing.T) {
 	}
 }
 
-func TestFind_RefusesAnotherProtocol(t *testing.T) {
-	for _, text := range []string{
-		`{"version":3,"address":"unix://%s","protocol":"grpc"}`, `{"version":3,"address":"vsock://3:5%.0s","protocol":"ttrpc"}`,
-	} {
-		state, _ := bundle(t, map[string]string{"bootstrap.json": text})
-		if a, err := Find(state, "ns", "c1"); !errdefs.IsNotImplemented(err) {
-			t.Errorf("Find with %s = %+v, %v, want %v", text, a, err, errdefs.ErrNotImplemented)
-		}
-	}
-}
-
 // Shims are written in other languages, too.
 func TestInspect_OfAShimThatDoesNotKnowIt(t *testing.T) {
 	for name, answer := range map[string]error{

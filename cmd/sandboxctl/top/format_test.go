@@ -27,24 +27,6 @@ func TestSize(t *testing.T) {
 	}
 }
 
-func TestPercent(t *testing.T) {
-	for share, want := range map[float64]string{0: "0.0", 0.123: "12.3", 1: "100.0", 9.99: "999.0", 16: "1600"} {
-		if got := percent(share); got != want {
-			t.Errorf("percent(%v) = %q, want %q", share, got, want)
-		}
-	}
-}
-
-func TestClock(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0:00.00", 61500 * time.Millisecond: "1:01.50", 3*time.Hour + 2*time.Minute + time.Second: "3:02:01",
-	} {
-		if got := clock(d); got != want {
-			t.Errorf("clock(%v) = %q, want %q", d, got, want)
-		}
-	}
-}
-
 func TestCell(t *testing.T) {
 	for _, tt := range []struct {
 		text  string
@@ -120,20 +102,6 @@ func TestOnce_HasRatesOfTheInterval(t *testing.T) {
 		}
 		if c := web.Containers[0]; c.Name != "nginx" || c.Usage.Memory != 200<<20 || c.Rates.CPU != 0.8 || c.Rates.Throttled != 0.4 || c.Rates.Execs != 3 {
 			t.Errorf("container %+v, want its usage and rates", c)
-		}
-	})
-}
-
-func TestOnce_PrintsOneTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &steps{}
-		var out bytes.Buffer
-		if err := writeOnce(t.Context(), &out, s, time.Second, false); err != nil {
-			t.Fatal(err)
-		}
-		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-		if len(lines) != 2+6 || strings.Contains(out.String(), "\x1b") {
-			t.Errorf("printed %q, want the machine, a header and six rows, and nothing for terminals", out.String())
 		}
 	})
 }

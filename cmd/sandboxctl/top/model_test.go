@@ -6,7 +6,6 @@ package top
 import (
 	"errors"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,25 +17,6 @@ import (
 	"sandbox.internal/shim/cmd/sandboxctl/node"
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
-
-func TestModel_ShowsPodsAndWhatTheyUse(t *testing.T) {
-	x := newScreen(t, snapshot(10))
-	x.later(snapshot(11))
-	got := x.lines()
-	x.want("screen", strings.Join(got[:9], "\n")+"\n…\n"+strings.Join(got[22:], "\n"),
-		`12:00:11  CPUs: 4 30.0%  memory: 3.0G of 8.0G  v2  pods: 2  containers: 4
-pressure: cpu 1.5%  memory 0.0%  sorted by CPU%
-  NAME                 CPU%    MEM  LIMIT    PSI  PIDS EXEC/S  OOM  THR% CPUS
-  shop/web-0           90.0   220M   576M  c12.3     7    3.0    2  40.0 *
-    nginx              80.0   200M   512M  c12.3     5    3.0    2  40.0 0-1
-    sidecar            10.0    20M    64M      -     2    0.0    0   0.0 0-3
-  shop/db-0            30.0   2.0G      -  i33.0    20    0.0    0   0.0 0-3
-    postgres           30.0   2.0G      -  i33.0    20    0.0    0   0.0 0-3
-> c1                    5.0   700K      -      -     1      -    0   0.0 0-3
-…
-shim runc 1003  running  cpus 0-3  default/c1
-q quit  / filter  < > sort  r reverse  enter processes`)
-}
 
 func TestModel_AWideScreenShowsMore(t *testing.T) {
 	x := newScreen(t, snapshot(10))
@@ -53,13 +33,6 @@ func TestModel_AWideScreenShowsMore(t *testing.T) {
 	}) {
 		t.Errorf("no row of nginx with its shim and its source:\n%s", strings.Join(got, "\n"))
 	}
-}
-
-func TestModel_TheChosenRowSaysTheRest(t *testing.T) {
-	x := newScreen(t, snapshot(10))
-	x.later(snapshot(11))
-	x.press("home", "down")
-	x.want("detail", x.lines()[22], "shim sandbox 1001 0.1.0 9.0M  running  cpus 0-1 of /kubepods/pod1  k8s.io/a1")
 }
 
 func TestModel_Sorts(t *testing.T) {
@@ -248,17 +221,6 @@ func TestModel_FitsTheTerminal(t *testing.T) {
 			if got := ansi.StringWidth(l); got != width {
 				t.Fatalf("%d × %d: a line of width %d: %q", width, height, got, l)
 			}
-		}
-	}
-}
-
-// NO_COLOR is obeyed: there is none.
-func TestModel_HasNoColour(t *testing.T) {
-	x := newScreen(t, snapshot(10))
-	attributes := regexp.MustCompile("\x1b\\[([0-9;]*)m")
-	for _, m := range attributes.FindAllStringSubmatch(x.View().Content, -1) {
-		if !slices.Contains([]string{"", "1", "7"}, m[1]) {
-			t.Errorf("attribute %q: want bold, reverse and normal only", m[1])
 		}
 	}
 }

@@ -14,17 +14,6 @@ import (
 	"sandbox.internal/shim/pkg/limit"
 )
 
-func TestBytes(t *testing.T) {
-	for n, want := range map[uint64]string{
-		0: "0B", 1023: "1023B", 1024: "1.0K", 10 << 10: "10K", 1<<20 + 1<<19: "1.5M", 64 << 20: "64M", 3 << 40: "3.0T",
-		1<<64 - 1: "16384P",
-	} {
-		if got := Bytes(n); got != want {
-			t.Errorf("Bytes(%d) = %q, want %q", n, got, want)
-		}
-	}
-}
-
 // What others say does nothing to the terminal of whoever looks at it.
 func TestTables_ArePrintable(t *testing.T) {
 	const evil = "\x1b]0;x\a\x9b2J\u202e\r\xff"
