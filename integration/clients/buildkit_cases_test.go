@@ -41,11 +41,7 @@ END
 ls $W | grep -c out || :`,
 			want: "exit code: 7\nfailed\n0\n",
 		},
-		{
-			name:   "a step that a signal ends",
-			script: `printf 'RUN exec sleep 98762\n' | build & await 1 pgrep -c -x -f 'sleep 98762'; pkill -KILL -x -f 'sleep 98762'; wait $! || echo failed`,
-			want:   "exit code: 137\nfailed\n",
-		},
+		{name: "a step that a signal ends", script: `printf 'RUN exec sleep 98762\n' | build & await 1 pgrep -c -x -f 'sleep 98762'; pkill -KILL -x -f 'sleep 98762'; wait $! || echo failed`, want: "exit code: 137\nfailed\n"},
 		{
 			name: "a program that is absent",
 			script: `build <<'END' || echo failed

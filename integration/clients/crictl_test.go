@@ -152,48 +152,24 @@ func (c *crictl) close() error {
 func TestCrictl(t *testing.T) {
 	const box = "pod; box b sleep 1000 >$W/b; "
 	compare(t, newCrictl(t), []clientCase{
-		{
-			name:   "runp, pods, inspectp",
-			script: `pod; crictl pods -o json | grep -c SANDBOX_READY; crictl inspectp $(cat $W/pod) | grep -c '"state": "SANDBOX_READY"'`,
-			want:   "1\n1\n",
-		},
+		{name: "runp, pods, inspectp", script: `pod; crictl pods -o json | grep -c SANDBOX_READY; crictl inspectp $(cat $W/pod) | grep -c '"state": "SANDBOX_READY"'`, want: "1\n1\n"},
 		{
 			name: "create, start, ps, inspect, logs",
 			script: `pod; box b sh -c 'echo out; echo err >&2; exit 3' >$W/b; await CONTAINER_EXITED crictl inspect -o go-template --template '{{.status.state}}' $(cat $W/b)
 				crictl inspect -o go-template --template '{{.status.exitCode}} {{.status.reason}}' $(cat $W/b); crictl ps -aq | wc -l; crictl logs $(cat $W/b) 2>&1 | sort`,
 			want: "3 Error\n1\nerr\nout\n",
 		},
-		{
-			name:   "run",
-			script: `pod; box b true >/dev/null; crictl rmp -f $(cat $W/pod) >/dev/null; crictl run --runtime podsandbox --no-pull $W/b.json $W/pod.json | wc -l`,
-			want:   "1\n",
-		},
+		{name: "run", script: `pod; box b true >/dev/null; crictl rmp -f $(cat $W/pod) >/dev/null; crictl run --runtime podsandbox --no-pull $W/b.json $W/pod.json | wc -l`, want: "1\n"},
 		{
 			name: "exec, its exit codes",
 			script: box + `crictl exec $(cat $W/b) echo hello; crictl exec -s $(cat $W/b) echo again | head -n 1; code() { "$@" 2>$W/err || grep -oE '(code|with) [0-9]+' $W/err; }
 				for n in 1 42 255; do code crictl exec $(cat $W/b) sh -c "exit $n"; code crictl exec -s $(cat $W/b) sh -c "exit $n"; done`,
 			want: "hello\nagain\ncode 1\nwith 1\ncode 42\nwith 42\ncode 255\nwith 255\n",
 		},
-		{
-			name:   "exec -i, stderr apart",
-			script: box + `echo hello | crictl exec -i $(cat $W/b) cat; crictl exec $(cat $W/b) sh -c 'echo out; echo err >&2' 2>$W/err; cat $W/err`,
-			want:   "hello\nout\nerr\n",
-		},
-		{
-			name:   "exec of 5 MB of output",
-			script: box + `crictl exec $(cat $W/b) sh -c 'yes 0123456789 | head -c 5000000' | wc -c`,
-			want:   "5000000\n",
-		},
-		{
-			name:   "exec of what is absent, a timeout",
-			script: box + `crictl exec -s $(cat $W/b) nothing 2>/dev/null || echo $?; crictl exec -s --timeout 1 $(cat $W/b) sleep 1000 2>/dev/null || echo $?`,
-			want:   "1\n1\n",
-		},
-		{
-			name:   "logs -f, --tail",
-			script: `pod; box b sh -c 'for n in 1 2 3; do echo $n; sleep 0.2; done' >$W/b; crictl logs -f $(cat $W/b); crictl logs --tail 1 $(cat $W/b)`,
-			want:   "1\n2\n3\n3\n",
-		},
+		{name: "exec -i, stderr apart", script: box + `echo hello | crictl exec -i $(cat $W/b) cat; crictl exec $(cat $W/b) sh -c 'echo out; echo err >&2' 2>$W/err; cat $W/err`, want: "hello\nout\nerr\n"},
+		{name: "exec of 5 MB of output", script: box + `crictl exec $(cat $W/b) sh -c 'yes 0123456789 | head -c 5000000' | wc -c`, want: "5000000\n"},
+		{name: "exec of what is absent, a timeout", script: box + `crictl exec -s $(cat $W/b) nothing 2>/dev/null || echo $?; crictl exec -s --timeout 1 $(cat $W/b) sleep 1000 2>/dev/null || echo $?`, want: "1\n1\n"},
+		{name: "logs -f, --tail", script: `pod; box b sh -c 'for n in 1 2 3; do echo $n; sleep 0.2; done' >$W/b; crictl logs -f $(cat $W/b); crictl logs --tail 1 $(cat $W/b)`, want: "1\n2\n3\n3\n"},
 		{
 			name: "attach",
 			script: `pod; MORE='"stdin": true, "stdin_once": true' box b sh -c 'read line; echo got $line' >$W/b

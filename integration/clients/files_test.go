@@ -39,11 +39,7 @@ func TestDocker_Files(t *testing.T) {
 				docker exec box cat /a /b; docker exec box sh -c 'echo bye >/c'; docker cp -q box:/c $W/c; cat $W/c; docker kill box; docker cp -q box:/a - | tar xO`,
 			want: "box\nhello\nhello\nbye\nbox\nhello\n",
 		},
-		{
-			name:   "diff, export",
-			script: `docker run --name box busybox sh -c 'echo x >/tmp/f; rm /etc/group'; docker diff box | sort; docker export box | tar x -O tmp/f`,
-			want:   "A /tmp/f\nC /etc\nC /tmp\nD /etc/group\nx\n",
-		},
+		{name: "diff, export", script: `docker run --name box busybox sh -c 'echo x >/tmp/f; rm /etc/group'; docker diff box | sort; docker export box | tar x -O tmp/f`, want: "A /tmp/f\nC /etc\nC /tmp\nD /etc/group\nx\n"},
 		{
 			name: "commit",
 			script: `docker run --name box busybox sh -c 'echo x >/f'; docker commit -c 'CMD cat /f' box made >/dev/null; docker run --rm made

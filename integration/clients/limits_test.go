@@ -67,11 +67,7 @@ func TestDocker_Limits(t *testing.T) {
 				docker stats --no-stream --format '{{.MemUsage}}' box | grep -q '^0B' || echo memory`,
 			want: "memory\n",
 		},
-		{
-			name:   "top",
-			script: `docker run -d --name box busybox sleep 1000 >/dev/null; processes box; docker top box | wc -l`,
-			want:   "sleep 1000\n2\n",
-		},
+		{name: "top", script: `docker run -d --name box busybox sleep 1000 >/dev/null; processes box; docker top box | wc -l`, want: "sleep 1000\n2\n"},
 		{
 			name: "--ulimit, --oom-score-adj, --shm-size, --sysctl",
 			script: `docker run --rm --ulimit nofile=100:200 --oom-score-adj 500 --shm-size 8m --sysctl net.ipv4.ip_default_ttl=99 --sysctl kernel.msgmax=9000 \
@@ -79,11 +75,6 @@ func TestDocker_Limits(t *testing.T) {
 				df -k /dev/shm | tail -1 | tr -s " " | cut -d" " -f2'`,
 			want: "100\n200\n500\n99\n9000\n8192\n",
 		},
-		{
-			name:   "a sysctl that is refused",
-			script: `docker run --name box --sysctl net.ipv4.nothing=1 busybox true || echo $?`,
-			want:   "127\n",
-			mask:   words, reason: wordsReason,
-		},
+		{name: "a sysctl that is refused", script: `docker run --name box --sysctl net.ipv4.nothing=1 busybox true || echo $?`, want: "127\n", mask: words, reason: wordsReason},
 	})
 }

@@ -168,10 +168,6 @@ func TestDocker_UserNamespace(t *testing.T) {
 				docker run -d --name box busybox sleep 1000 >/dev/null; docker exec box sh -c 'echo err >/dev/stderr' 2>&1`,
 			want: "out\nuser\nerr\n",
 		},
-		{
-			name:   "userns-remap: --userns host",
-			script: `[ "$(docker run --rm --userns host busybox readlink /proc/self/ns/user)" = "$(readlink /proc/self/ns/user)" ] && echo host`,
-			want:   "host\n",
-		},
+		{name: "userns-remap: --userns host", script: `[ "$(docker run --rm --userns host busybox readlink /proc/self/ns/user)" = "$(readlink /proc/self/ns/user)" ] && echo host`, want: "host\n"},
 	})
 }

@@ -15,7 +15,7 @@ var words = regexp.MustCompile(`(?m)(failed to create (task|shim)|OCI runtime ex
 const wordsReason = "the words of the error"
 
 func TestDocker_Run(t *testing.T) {
-	compare(t, shared, []clientCase{
+	compare(t, shared, append(alike("docker"), []clientCase{
 		{
 			name: "run",
 			run: func(s *session) {
@@ -28,58 +28,10 @@ func TestDocker_Run(t *testing.T) {
 			script: `docker run --rm busybox echo hello`,
 			want:   "hello\n",
 		},
-		{
-			name:   "exit codes",
-			script: `for n in 0 1 7 126 255; do docker run --rm busybox sh -c "exit $n" && echo 0 || echo $?; done`,
-			want:   "0\n1\n7\n126\n255\n",
-		},
-		{
-			name:   "exit by a signal",
-			script: `docker run --name box --pid host busybox sh -c 'kill -9 $$' || echo $?`,
-			want:   "137\n",
-		},
-		{
-			name:   "a program that is absent: 127",
-			script: `docker run --name box busybox nothing || echo $?`,
-			want:   "127\n",
-			mask:   words, reason: wordsReason,
-		},
-		{
-			name:   "a program that is not executable: 126",
-			script: `docker run --name box busybox /etc/passwd || echo $?; docker run --name dir busybox /etc || echo $?`,
-			want:   "126\n126\n",
-			mask:   words, reason: wordsReason,
-		},
-		{
-			name:   "-i",
-			script: `echo hello | docker run --rm -i busybox cat`,
-			want:   "hello\n",
-		},
-		{
-			name:   "-i with 3 MB",
-			script: `head -c 3000000 /dev/zero | docker run --rm -i busybox wc -c`,
-			want:   "3000000\n",
-		},
-		{
-			name:   "no -i: the input is empty",
-			script: `echo hello | docker run --rm busybox cat; echo end`,
-			want:   "end\n",
-		},
-		{
-			name:   "-t",
-			script: `docker run --rm -t busybox sh -c 'tty; echo err >&2; test -t 0 && test -t 1 && test -t 2 && echo terminal'`,
-			want:   "/dev/pts/0\r\nerr\r\nterminal\r\n",
-		},
-		{
-			name:   "stderr apart",
-			script: `docker run --rm busybox sh -c 'echo out; echo err >&2' 2>$W/err; cat $W/err`,
-			want:   "out\nerr\n",
-		},
-		{
-			name:   "detach, wait",
-			script: `docker run -d --name box busybox sh -c 'sleep 0.3; exit 9' >/dev/null; docker wait box; docker wait box`,
-			want:   "9\n9\n",
-		},
+		{name: "a program that is absent: 127", script: `docker run --name box busybox nothing || echo $?`, want: "127\n", mask: words, reason: wordsReason},
+		{name: "a program that is not executable: 126", script: `docker run --name box busybox /etc/passwd || echo $?; docker run --name dir busybox /etc || echo $?`, want: "126\n126\n", mask: words, reason: wordsReason},
+		{name: "-i", script: `echo hello | docker run --rm -i busybox cat`, want: "hello\n"},
+		{name: "-t", script: `docker run --rm -t busybox sh -c 'tty; echo err >&2; test -t 0 && test -t 1 && test -t 2 && echo terminal'`, want: "/dev/pts/0\r\nerr\r\nterminal\r\n"},
 		{
 			name: "attach",
 			script: `docker run -di --name box busybox sh -c 'read line; echo got $line; echo err >&2; exit 3' >/dev/null
@@ -92,16 +44,7 @@ func TestDocker_Run(t *testing.T) {
 				docker attach --no-stdin box >$W/second & rest 1; (echo hello; rest 1) | docker attach box; wait; cat $W/second`,
 			want: "got hello\ngot hello\n",
 		},
-		{
-			name:   "create, start -a",
-			script: `docker create --name box busybox sh -c 'echo hello; exit 4' >/dev/null; docker start -a box || echo $?`,
-			want:   "hello\n4\n",
-		},
-		{
-			name:   "start again",
-			script: `docker run --name box busybox sh -c 'echo x >>/f; cat /f'; docker start -a box`,
-			want:   "x\nx\nx\n",
-		},
+		{name: "create, start -a", script: `docker create --name box busybox sh -c 'echo hello; exit 4' >/dev/null; docker start -a box || echo $?`, want: "hello\n4\n"},
 		{
 			name: "-e, --env-file, --label, -w, -h, --entrypoint",
 			script: `printf 'A=1\nB=two words\n' >$W/env
@@ -123,7 +66,7 @@ func TestDocker_Run(t *testing.T) {
 			want: "30\n",
 			mask: regexp.MustCompile(`(?m)^ +"(IPAddress|Gateway)": .*`), reason: "who was first has the first address",
 		},
-	})
+	}...))
 }
 
 func TestDocker_Logs(t *testing.T) {
@@ -158,11 +101,7 @@ func TestDocker_Logs(t *testing.T) {
 				docker logs -f box`,
 			want: "1\n2\n3\n",
 		},
-		{
-			name:   "a long line, and zeroes",
-			script: `docker run --name box busybox sh -c 'head -c 100000 /dev/zero; echo' | wc -c; docker logs box | wc -c`,
-			want:   "100001\n100001\n",
-		},
+		{name: "a long line, and zeroes", script: `docker run --name box busybox sh -c 'head -c 100000 /dev/zero; echo' | wc -c; docker logs box | wc -c`, want: "100001\n100001\n"},
 		{
 			name: "--log-driver local, none",
 			script: `docker run --log-driver local --name box busybox echo hello; docker logs box
@@ -170,4 +109,22 @@ func TestDocker_Logs(t *testing.T) {
 			want: "hello\nhello\nhello\n1\n",
 		},
 	})
+}
+
+// alike are the cases that Docker and nerdctl, which has its commands, share.
+func alike(command string) []clientCase {
+	cases := []clientCase{
+		{name: "exit codes", script: `for n in 0 1 7 126 255; do docker run --rm busybox sh -c "exit $n" && echo 0 || echo $?; done`, want: "0\n1\n7\n126\n255\n"},
+		{name: "-i with 3 MB", script: `head -c 3000000 /dev/zero | docker run --rm -i busybox wc -c`, want: "3000000\n"},
+		{name: "no -i: the input is empty", script: `echo hello | docker run --rm busybox cat; echo end`, want: "end\n"},
+		{name: "detach, wait", script: `docker run -d --name box busybox sh -c 'sleep 0.3; exit 9' >/dev/null; docker wait box; docker wait box`, want: "9\n9\n"},
+		{name: "stderr apart", script: `docker run --rm busybox sh -c 'echo out; echo err >&2' 2>$W/err; cat $W/err`, want: "out\nerr\n"},
+		{name: "start again", script: `docker run --name box busybox sh -c 'echo x >>/f; cat /f'; docker start -a box`, want: "x\nx\nx\n"},
+		{name: "exit by a signal", script: `docker run --name box --pid host busybox sh -c 'kill -9 $$' || echo $?`, want: "137\n"},
+		{name: "exec of 5 MB of output", script: `docker run -d --name box busybox sleep 1000 >/dev/null; docker exec box sh -c 'yes 0123456789 | head -c 5000000' | wc -c`, want: "5000000\n"},
+	}
+	for i := range cases {
+		cases[i].script = strings.ReplaceAll(cases[i].script, "docker", command)
+	}
+	return cases
 }
