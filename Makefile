@@ -414,15 +414,16 @@ conformance: deps build ## containerd's own client tests, this shim beside the r
 	cd integration; SHIM_BINARY=$(BINARY) $(GO) run ./conformance -runtimes '$(RUNTIMES)' -run '$(REGEX)' -logs $(CURDIR)/bin/conformance
 
 # A campaign goes on where one of the same SEED was ended. CAMPAIGNFLAGS are those of integration/cmd/campaign. Totals that WRITE=1
-# keeps are a file of the run in integration/campaign/results, and the table is made of all of them.
+# keeps are a line of integration/campaign/results/totals.jsonl, and the table is made of all of them.
 CAMPAIGNFLAGS ?=
 RESULTS       := $(CURDIR)/integration/campaign/results
+TOTALSFILE    := $(RESULTS)/totals.jsonl
 .PHONY: campaign campaign-table
 # ON=v2 or systemd: in a virtual machine, some ten times slower. UNIFIED=1: on this machine, as in bench;
 # UNIFIED=systemd: likewise, with a systemd of its own.
 CAMPAIGN       = $(CURDIR)/bin/campaign/campaign -seed $(SEED) -runtime $(RUNTIME) -failures $(CURDIR)/bin/campaign \
 	-state $(CURDIR)/bin/campaign/$(SEED)-$(RUNTIME)$(ON)$(if $(UNIFIED),unified$(UNIFIED)).json $(if $(SHORT),-length 5m) \
-	$(if $(WRITE),-results $(RESULTS)) $(CAMPAIGNFLAGS)
+	$(if $(WRITE),-results $(TOTALSFILE)) $(CAMPAIGNFLAGS)
 CAMPAIGNGUEST  = $(GO) run ./cmd/vmrun -timeout 12h -cpus $(or $(CPUS),2) $(if $(filter systemd,$(ON)),-systemd) -append apparmor=0 -tmpfs /mnt \
 	-rw $(CURDIR)/bin/campaign -rw $(RESULTS) \
 	-env SHIM_TEST_SLOWNESS=5 -env SHIM_TOOLS=/mnt -env SHIM_BINARY=/mnt/$(NAME) -env PATH=/mnt:$$PATH \
@@ -437,7 +438,7 @@ campaign: deps build ## containers, execs and faults at random, by SEED, every a
 	$(if $(WRITE),$(MAKE) --no-print-directory campaign-table)
 
 campaign-table: ## the table of docs/reliability.md, of the totals that are kept
-	cd integration; $(GO) run ./cmd/campaign -add -write ../docs/reliability.md $(RESULTS)/*.json
+	cd integration; $(GO) run ./cmd/campaign -table -results $(TOTALSFILE) -write ../docs/reliability.md
 
 # With WRITE=1 a run is added to those whose totals the tree keeps.
 fuzz: ## all fuzz targets, for FUZZTIME (5m) together, and what each did; RUN= chooses; TOTALS= is a file that adds up runs; WRITE=1: into docs/reliability.md

@@ -4,15 +4,10 @@
 package main
 
 import (
-	"archive/tar"
-	"compress/gzip"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // What a release consists of, and that its packages work, integration/packages tests.
@@ -38,20 +33,6 @@ func TestRun_RefusesWhatItCannotDo(t *testing.T) {
 	}
 }
 
-func TestLicenceTexts_HaveEachOnceBelowAllThatItHoldsFor(t *testing.T) {
-	page := licenceTexts([]part{
-		{path: "a", version: "v1", source: "there", licences: []string{"Do as you like."}},
-		{path: "b", version: "v2", source: "here", licences: []string{"Do as you like.", "But tell."}},
-		{path: "a", version: "v1", source: "there", licences: []string{"Do as you like."}}, // of the other program
-	})
-	_, page, _ = strings.Cut(page, "make build\n")
-	line := "\n" + strings.Repeat("=", 80) + "\n\n"
-	want := line + "a v1 (there)\nb v2 (here)\n\nDo as you like.\n" + line + "b v2 (here)\n\nBut tell.\n"
-	if page != want {
-		t.Errorf("licenceTexts = %q, want %q", page, want)
-	}
-}
-
 func TestLicencesIn_NamesADirectoryWithoutAny(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "README"), []byte("Hello\n"), 0o600); err != nil {
@@ -65,70 +46,5 @@ func TestLicencesIn_NamesADirectoryWithoutAny(t *testing.T) {
 	}
 	if got, err := licencesIn(dir); err != nil || len(got) != 1 || got[0] != "Do as you like." {
 		t.Errorf("licencesIn = %q, %v, want the text", got, err)
-	}
-}
-
-func TestMuslVersion(t *testing.T) {
-	for _, tt := range []struct{ text, want string }{
-		{"musl (1.2.3-1) unstable; urgency=medium\n\n  * New\n", "1.2.3-1"},
-		{"musl unstable\n", ""},
-		{"", ""},
-	} {
-		dir := t.TempDir()
-		f, err := create(filepath.Join(dir, "changelog.Debian.gz"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := gzip.NewWriter(f)
-		_, err = io.WriteString(w, tt.text)
-		if err := errors.Join(err, w.Close(), f.Close()); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := muslVersion(dir); got != tt.want || (err == nil) != (tt.want != "") {
-			t.Errorf("muslVersion of %q = %q, %v, want %q", tt.text, got, err, tt.want)
-		}
-	}
-}
-
-func TestArchive_HasItsDirectoriesAndTheTimeOfTheCommit(t *testing.T) {
-	dir := t.TempDir()
-	source := filepath.Join(dir, "source")
-	if err := os.WriteFile(source, []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := release{made: time.Unix(1e9, 0)}
-	to := filepath.Join(dir, "x-1.tar.gz")
-	if err := r.archive(to, []file{
-		{source: source, archive: "a/b/one", mode: 0o755},
-		{source: source, archive: "a/two", mode: 0o644},
-		{source: source, system: "/in/packages/alone"},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	compressed, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for r := tar.NewReader(compressed); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, h.FileInfo().Mode().String()+" "+h.Name)
-		if h.ModTime.Unix() != 1e9 || h.Uid != 0 || h.Gid != 0 {
-			t.Errorf("%s is of %v, and of %d:%d, want that of the release, and root's", h.Name, h.ModTime, h.Uid, h.Gid)
-		}
-	}
-	want := "drwxr-xr-x x-1/, drwxr-xr-x x-1/a/, drwxr-xr-x x-1/a/b/, -rwxr-xr-x x-1/a/b/one, -rw-r--r-- x-1/a/two"
-	if strings.Join(got, ", ") != want {
-		t.Errorf("the archive has %s\nwant %s", strings.Join(got, ", "), want)
 	}
 }

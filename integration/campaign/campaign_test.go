@@ -44,7 +44,7 @@ func TestCampaign_FindsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum.Time = time.Since(began)
-	WriteTable(t.Output(), sum)
+	t.Log("\n" + Table(sum))
 	if sum.Containers == 0 || sum.Execs == 0 || sum.Events == 0 {
 		t.Errorf("totals = %+v, want containers, execs and events", sum)
 	}

@@ -5,6 +5,7 @@ package campaign
 
 import (
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 )
@@ -37,59 +38,29 @@ func DefaultMix() Mix {
 	}
 }
 
-// fields names the parts of a mix.
-func (m *Mix) fields() []struct {
-	name  string
-	value *int
-} {
-	return []struct {
-		name  string
-		value *int
-	}{
-		{"burst", &m.Burst},
-		{"batch", &m.Batch},
-		{"shared", &m.Shared},
-		{"length", &m.Length},
-		{"together", &m.Together},
-		{"illegal", &m.Illegal},
-		{"process", &m.Process},
-		{"stop", &m.Stop},
-		{"shim", &m.Shim},
-		{"daemon", &m.Daemon},
-		{"pod", &m.Pod},
-		{"weather", &m.Weather},
-		{"hostile", &m.Hostile},
-		{"storm", &m.Storm},
-		{"source", &m.Source},
-		{"replace", &m.Replace},
-	}
-}
-
 // String is the mix as Set reads it.
 func (m *Mix) String() string {
 	var parts []string
-	for _, f := range m.fields() {
-		parts = append(parts, fmt.Sprintf("%s=%d", f.name, *f.value))
+	v := reflect.ValueOf(m).Elem()
+	for i := range v.NumField() {
+		parts = append(parts, fmt.Sprintf("%s=%d", strings.ToLower(v.Type().Field(i).Name), v.Field(i).Int()))
 	}
 	return strings.Join(parts, ",")
 }
 
 // Set changes the parts that text names: "shim=20,pod=0".
 func (m *Mix) Set(text string) error {
-next:
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(part, "=")
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 0 {
 			return fmt.Errorf("mix %q: want NAME=NUMBER", part)
 		}
-		for _, f := range m.fields() {
-			if f.name == name {
-				*f.value = n
-				continue next
-			}
+		f := reflect.ValueOf(m).Elem().FieldByNameFunc(func(field string) bool { return strings.ToLower(field) == name })
+		if !f.IsValid() {
+			return fmt.Errorf("mix %q: the names are those in %s", part, m)
 		}
-		return fmt.Errorf("mix %q: the names are those in %s", part, m)
+		f.SetInt(int64(n))
 	}
 	return nil
 }

@@ -4,12 +4,23 @@
 package campaign
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
-	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // Kind is which promise was broken.
@@ -60,24 +71,14 @@ type Totals struct {
 	Origins    []Origin      `json:"origins,omitempty"` // one for each run that differs from the one before
 }
 
-// Add adds what another part did. Parts of the same campaign run at the same time, others one after the other.
+// Add adds the counts of another part. Parts of the same campaign run at the same time, so Time is not added.
 func (t *Totals) Add(o Totals) {
-	t.Rounds += o.Rounds
-	t.Steps += o.Steps
-	t.Operations += o.Operations
-	t.Containers += o.Containers
-	t.Pods += o.Pods
-	t.Execs += o.Execs
-	t.Events += o.Events
-	t.Processes += o.Processes
-	t.Stops += o.Stops
-	t.Shims += o.Shims
-	t.Daemons += o.Daemons
-	t.Restarts += o.Restarts
-	t.Hostile += o.Hostile
-	t.Weather += o.Weather
-	t.Sources += o.Sources
-	t.LeftOut += o.LeftOut
+	to, from := reflect.ValueOf(t).Elem(), reflect.ValueOf(o)
+	for i := range to.NumField() {
+		if f := to.Field(i); f.Kind() == reflect.Int {
+			f.SetInt(f.Int() + from.Field(i).Int())
+		}
+	}
 	for kind, n := range o.Found {
 		t.found(kind, n)
 	}
@@ -99,77 +100,138 @@ func (t *Totals) Violations() int {
 	return n
 }
 
-// Load reads totals that Save wrote.
-func Load(name string) (t Totals, err error) {
+// Load reads the totals of runs from a file that has those of a run in each line.
+func Load(name string) (list []Totals, err error) {
 	text, err := os.ReadFile(name)
-	if err == nil {
-		err = json.Unmarshal(text, &t)
+	for d := json.NewDecoder(bytes.NewReader(text)); err == nil; {
+		var t Totals
+		if err = d.Decode(&t); err == nil {
+			list = append(list, t)
+		}
 	}
-	if err != nil {
-		return t, fmt.Errorf("totals: %w", err)
+	if !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("totals: %w", err)
 	}
-	return t, nil
+	return list, nil
 }
 
-// Save writes totals for Load.
-func (t *Totals) Save(name string) error { return saveJSON(name, t) }
-
-// saveJSON writes v so that a reader sees all of it or what was there before.
-func saveJSON(name string, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
+// Append adds the totals of a run to a file for Load.
+func (t *Totals) Append(name string) error {
+	line, err := json.Marshal(t)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(name+".new", append(text, '\n'), 0o644); err != nil {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
 		return err
 	}
-	return os.Rename(name+".new", name)
+	_, err = f.Write(append(line, '\n'))
+	return errors.Join(err, f.Close())
 }
 
 // Sum adds up the totals of several runs: one column for each runtime and each mode of cgroups, in the order in which
 // they come.
 func Sum(parts []Totals) []Totals {
 	var list []Totals
-next:
 	for _, p := range parts {
-		for i := range list {
-			if list[i].Runtime == p.Runtime && list[i].cgroup() == p.cgroup() {
-				list[i].merge(p)
-				continue next
-			}
+		i := slices.IndexFunc(list, func(t Totals) bool { return t.column() == p.column() })
+		if i < 0 {
+			i, list = len(list), append(list, Totals{Runtime: p.Runtime})
 		}
-		first := Totals{Runtime: p.Runtime}
-		first.merge(p)
-		list = append(list, first)
+		t := &list[i]
+		t.Add(p)
+		t.Time += p.Time
+		t.Seeds = append(t.Seeds, p.Seeds...)
+		t.Origins = append(t.Origins, p.Origins...)
 	}
 	return list
 }
 
-// merge adds what another run did.
-func (t *Totals) merge(o Totals) {
-	t.Add(o)
-	t.Time += o.Time
-	t.Seeds = append(t.Seeds, o.Seeds...)
-	t.Origins = append(t.Origins, o.Origins...)
-}
-
-// FileName is that of the totals of a run among those of others.
-func (t *Totals) FileName() string {
-	return fmt.Sprintf("%s-%d-%s-%s.json", t.Origins[0].Begun.Format("2006-01-02T1504"), t.Seeds[0],
-		strings.TrimPrefix(t.Runtime, "io.containerd."), strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(t.cgroup()))
-}
-
-// LoadAll reads all totals in a directory, the oldest first.
-func LoadAll(dir string) ([]Totals, error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil {
-		return nil, err
+// column names the runtime, and the mode of the machine's cgroups in a few words.
+func (t *Totals) column() string {
+	name, mode := "this shim", "unknown"
+	if t.Runtime != harness.Ours {
+		name, _, _ = strings.Cut(strings.TrimPrefix(t.Runtime, "io.containerd."), ".")
+		name += " shim"
 	}
-	list := make([]Totals, len(names))
-	for i, name := range names { // Glob sorts
-		if list[i], err = Load(name); err != nil {
-			return nil, err
+	if len(t.Origins) > 0 {
+		mode, _, _ = strings.Cut(t.Origins[0].Cgroup, ",")
+		if strings.Contains(t.Origins[0].Cgroup, "hybrid") {
+			mode = "hybrid"
 		}
 	}
-	return list, nil
+	return name + ", cgroup " + mode
+}
+
+// Table is a column for each of the totals, in Markdown, for a page and for a terminal.
+func Table(list ...Totals) string {
+	var b strings.Builder
+	row := func(name string, value func(t *Totals) string) {
+		fmt.Fprintf(&b, "| %s |", name)
+		for i := range list {
+			fmt.Fprintf(&b, " %s |", value(&list[i]))
+		}
+		b.WriteString("\n")
+	}
+	count := func(name string, values func(t *Totals) []int) {
+		row(name, func(t *Totals) string {
+			var texts []string
+			for _, n := range values(t) {
+				texts = append(texts, message.NewPrinter(language.English).Sprint(n)) // 1,234,567
+			}
+			return strings.Join(texts, ", ")
+		})
+	}
+	origin := func(name string, value func(Origin) string) {
+		row(name, func(t *Totals) string { return each(t.Origins, value) })
+	}
+	row("", (*Totals).column)
+	b.WriteString("|---|" + strings.Repeat("---|", len(list)) + "\n")
+	row("time", func(t *Totals) string { return t.Time.Round(time.Second).String() })
+	row("seeds", func(t *Totals) string {
+		return each(t.Seeds, func(seed uint64) string { return strconv.FormatUint(seed, 10) })
+	})
+	origin("days", func(o Origin) string { return o.Begun.Format(time.DateOnly) })
+	row("builds", func(t *Totals) string {
+		if len(t.Origins) == 0 {
+			return "unknown"
+		}
+		ends := []Origin{t.Origins[0], t.Origins[len(t.Origins)-1]}
+		return strings.ReplaceAll(each(ends, func(o Origin) string { return o.Shim }), ", ", " to ")
+	})
+	origin("machines", func(o Origin) string {
+		return fmt.Sprintf("containerd %s on Linux %s with %d CPUs", o.Containerd, o.Kernel, o.CPUs)
+	})
+	count("operations", func(t *Totals) []int { return []int{t.Operations} })
+	count("containers, of them in pods", func(t *Totals) []int { return []int{t.Containers, t.Pods} })
+	count("execs", func(t *Totals) []int { return []int{t.Execs} })
+	count("events", func(t *Totals) []int { return []int{t.Events} })
+	count("processes killed", func(t *Totals) []int { return []int{t.Processes} })
+	count("shims killed", func(t *Totals) []int { return []int{t.Shims} })
+	count("containerd killed, restarted", func(t *Totals) []int { return []int{t.Daemons, t.Restarts} })
+	count("stopped for a while", func(t *Totals) []int { return []int{t.Stops} })
+	count("hostile programs", func(t *Totals) []int { return []int{t.Hostile} })
+	count("/run full or read-only, shims without memory or processes", func(t *Totals) []int { return []int{t.Weather} })
+	count("changes of CPU sources", func(t *Totals) []int { return []int{t.Sources} })
+	for _, found := range []struct {
+		name string
+		kind Kind
+	}{
+		{"wrong answers", WrongAnswer}, {"lost exits", LostExit}, {"lost deletes", LostDelete}, {"events out of order", OutOfOrder},
+		{"leaks", Leak}, {"bystanders harmed", Harmed}, {"shims that grew", Growth},
+	} {
+		count(found.name, func(t *Totals) []int { return []int{t.Found[found.kind]} })
+	}
+	return b.String()
+}
+
+// each names each value once, in the order in which they come.
+func each[T any](list []T, value func(T) string) string {
+	var names []string
+	for _, one := range list {
+		if name := value(one); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return cmp.Or(strings.Join(names, ", "), "unknown")
 }

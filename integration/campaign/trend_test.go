@@ -4,14 +4,13 @@
 package campaign
 
 import (
-	"errors"
-	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 func TestUsage_WhatGrowsIsFoundAndNoiseIsNot(t *testing.T) {
@@ -40,42 +39,35 @@ func TestUsage_WhatGrowsIsFoundAndNoiseIsNot(t *testing.T) {
 	}
 }
 
+// What is kept is read again, and runs add up by runtime and mode of cgroups.
 func TestTotals_AddUp(t *testing.T) {
-	dir := t.TempDir()
-	var parts []Totals
-	for i, part := range []Totals{
-		{Runtime: "a.b.one", Seeds: []uint64{1}, Containers: 3, Time: time.Minute, Found: map[Kind]int{Leak: 1}},
-		{Runtime: "a.b.two", Seeds: []uint64{1}, Containers: 5, Time: time.Minute},
-		{Runtime: "a.b.one", Seeds: []uint64{2}, Containers: 4, Time: time.Minute, Found: map[Kind]int{Leak: 2, LostExit: 1}},
+	name := filepath.Join(t.TempDir(), "totals.jsonl")
+	part := func(runtime, cgroup, shim string, seed uint64, operations int) Totals {
+		return Totals{
+			Runtime: runtime, Seeds: []uint64{seed}, Time: time.Hour, Operations: operations, Found: map[Kind]int{Leak: 1},
+			Origins: []Origin{{Shim: shim, Containerd: "2.4.2", Kernel: "6.18", Cgroup: cgroup, CPUs: 2}},
+		}
+	}
+	for _, one := range []Totals{
+		part(harness.Ours, "v1, with v2 beside it (hybrid)", "0.1.0+a", 7, 1000),
+		part("io.containerd.runc.v2", "v2", "2.4.2", 7, 30),
+		part(harness.Ours, "v1, with v2 beside it (hybrid)", "0.1.0+b", 8, 234567),
 	} {
-		name := filepath.Join(dir, string(rune('a'+i)))
-		if err := part.Save(name); err != nil {
-			t.Fatal(err)
+		must(t, one.Append(name))
+	}
+	list, err := Load(name)
+	must(t, err)
+	sums := Sum(list)
+	if len(sums) != 2 || sums[0].Operations != 235567 || sums[0].Time != 2*time.Hour || sums[0].Violations() != 2 {
+		t.Fatalf("Sum = %+v, want 235567 operations in 2h0m0s with 2 violations, and another runtime", sums)
+	}
+	table := Table(sums...)
+	for _, want := range []string{
+		"| | this shim, cgroup hybrid | runc shim, cgroup v2 |\n|---|---|---|\n| time | 2h0m0s | 1h0m0s |\n| seeds | 7, 8 | 7 |\n",
+		"| builds | 0.1.0+a to 0.1.0+b | 2.4.2 |\n", "| operations | 235,567 | 30 |\n", "| leaks | 2 | 1 |\n",
+	} {
+		if !strings.Contains(strings.Replace(table, "|  |", "| |", 1), want) {
+			t.Errorf("the table has no\n%s\nit is\n%s", want, table)
 		}
-		read, err := Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		parts = append(parts, read)
-	}
-	sums := Sum(parts)
-	if len(sums) != 2 {
-		t.Fatalf("Sum = %+v, want two runtimes", sums)
-	}
-	one := sums[0]
-	if one.Containers != 7 || one.Time != 2*time.Minute || one.Found[Leak] != 3 || one.Violations() != 4 ||
-		!slices.Equal(one.Seeds, []uint64{1, 2}) {
-		t.Errorf("Sum = %+v, want 7 containers, 2m0s, 3 leaks of 4 violations, seeds 1 and 2", one)
-	}
-	var b strings.Builder
-	WriteTable(&b, sums...)
-	text := strings.Join(strings.Fields(b.String()), " ")
-	for _, want := range []string{"a.b.one a.b.two", " containers, of them in pods 7, 0 5, 0 ", " leaks 3 0 "} {
-		if !strings.Contains(text, want) {
-			t.Errorf("table has no %q:\n%s", want, b.String())
-		}
-	}
-	if _, err := Load(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Load of no file = %v, want that it does not exist", err)
 	}
 }

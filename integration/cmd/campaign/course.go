@@ -10,10 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/campaign"
 )
@@ -29,8 +26,6 @@ type course struct {
 	settings  settings
 	began     time.Time
 	before    campaign.Totals // of earlier runs
-	every     time.Duration   // between lines of progress
-	same      bool            // a line of progress replaces the one before
 	ended     int             // workers
 	shrinking int             // workers that look for fewer steps after a failure
 	failing   map[int]bool    // which these are
@@ -41,10 +36,7 @@ func load(s settings) (*course, error) {
 	c := &course{
 		Seed: s.seed, Workers: s.workers, Mix: s.mix, Next: make([]int, s.workers),
 		Totals:   campaign.Totals{Runtime: s.runtime, Seeds: []uint64{s.seed}},
-		settings: s, began: time.Now(), every: 30 * time.Second, failing: map[int]bool{},
-	}
-	if _, err := unix.IoctlGetTermios(int(os.Stdout.Fd()), unix.TCGETS); err == nil { // a person looks at it
-		c.every, c.same = time.Second, true
+		settings: s, began: time.Now(), failing: map[int]bool{},
 	}
 	c.Totals.Continue(s.origin)
 	if s.state == "" {
@@ -97,34 +89,6 @@ func (c *course) begin() string {
 	return text
 }
 
-// reached reports whether there were as many containers and execs as was asked for.
-func (c *course) reached() bool {
-	s := c.settings
-	return (s.containers > 0 || s.execs > 0) && c.Totals.Containers >= s.containers && c.Totals.Execs >= s.execs
-}
-
-// left is how long it is likely to take, or a negative value if nothing ends it.
-func (c *course) left() time.Duration {
-	s, gone := c.settings, time.Since(c.began)
-	left := time.Duration(-1)
-	if s.containers > 0 || s.execs > 0 {
-		left = max(remaining(gone, c.before.Containers, c.Totals.Containers, s.containers),
-			remaining(gone, c.before.Execs, c.Totals.Execs, s.execs))
-	}
-	if s.length > 0 && (left < 0 || s.length-gone < left) {
-		left = s.length - gone
-	}
-	return left
-}
-
-// remaining is how long it takes from now to goal at the rate since before.
-func remaining(gone time.Duration, before, now, goal int) time.Duration {
-	if now <= before || goal <= now {
-		return 0
-	}
-	return time.Duration(float64(gone) * float64(goal-now) / float64(now-before))
-}
-
 // progress prints a line.
 func (c *course) progress() {
 	gone := time.Since(c.began)
@@ -134,12 +98,5 @@ func (c *course) progress() {
 		"%d containerd; %d violations", gone.Round(time.Second), t.Operations, rate(c.before.Operations, t.Operations),
 		t.Containers, rate(c.before.Containers, t.Containers), t.Execs, rate(c.before.Execs, t.Execs), t.Shims, t.Daemons,
 		t.Violations())
-	if left := c.left(); left >= 0 {
-		text += fmt.Sprintf("; %v left", left.Round(time.Second))
-	}
-	if c.same {
-		fmt.Print("\r", text, strings.Repeat(" ", 5))
-		return
-	}
 	fmt.Println(text)
 }

@@ -15,7 +15,6 @@ import (
 func TestCourse_GoesOnWhereItWasEnded(t *testing.T) {
 	s := settings{
 		seed: 7, workers: 2, runtime: "a.b.c", mix: campaign.DefaultMix(), state: filepath.Join(t.TempDir(), "dir", "state"),
-		containers: 10,
 	}
 	c, err := load(s)
 	if err != nil {
@@ -29,38 +28,15 @@ func TestCourse_GoesOnWhereItWasEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again.Next[0] != 0 || again.Next[1] != 5 || again.Totals.Containers != 6 || again.reached() {
-		t.Errorf("load = %+v, want rounds 0 and 5, 6 containers of 10", again)
+	if again.Next[0] != 0 || again.Next[1] != 5 || again.Totals.Containers != 6 {
+		t.Errorf("load = %+v, want rounds 0 and 5, 6 containers", again)
 	}
 	if text := again.begin(); !strings.Contains(text, "after 1 rounds") {
 		t.Errorf("begin = %q, want that it goes on", text)
 	}
-	report.Round = 5
-	if err := again.take(told{worker: 1, report: &report}); err != nil {
-		t.Fatal(err)
-	}
-	if !again.reached() {
-		t.Errorf("%d containers of 10 are not enough", again.Totals.Containers)
-	}
 	s.seed = 8
 	if _, err := load(s); err == nil || !strings.Contains(err.Error(), "seed 7") {
 		t.Errorf("load with another seed = %v, want an error that names the first", err)
-	}
-}
-
-func TestRemaining(t *testing.T) {
-	for _, tt := range []struct {
-		before, now, goal int
-		want              time.Duration
-	}{
-		{0, 10, 30, 2 * time.Minute}, // in a minute
-		{10, 20, 30, time.Minute},
-		{0, 0, 30, 0},
-		{0, 30, 30, 0},
-	} {
-		if got := remaining(time.Minute, tt.before, tt.now, tt.goal); got != tt.want {
-			t.Errorf("remaining(%d, %d, %d) = %v, want %v", tt.before, tt.now, tt.goal, got, tt.want)
-		}
 	}
 }
 

@@ -59,8 +59,10 @@ func drive(ctx context.Context, s settings, programs harness.Env) error {
 	failed := c.follow(ctx, news)
 	err = errors.Join(failed, end(workers, news, c))
 	fmt.Println()
-	campaign.WriteTable(os.Stdout, c.Totals)
-	err = errors.Join(err, keep(s, c.Totals))
+	fmt.Print(campaign.Table(c.Totals))
+	if s.results != "" && c.Totals.Operations > 0 { // it may have been ended before that
+		err = errors.Join(err, c.Totals.Append(s.results))
+	}
 	if err == nil && s.runtime == harness.Ours && c.Totals.Violations() > 0 {
 		err = fmt.Errorf("%d violations", c.Totals.Violations())
 	}
@@ -126,10 +128,10 @@ func (c *course) follow(ctx context.Context, news <-chan told) error {
 	if c.settings.length > 0 {
 		timeUp = time.After(c.settings.length)
 	}
-	tick := time.NewTicker(c.every)
+	tick := time.NewTicker(30 * time.Second)
 	defer tick.Stop()
 	var failed error
-	for c.ended < c.settings.workers && !c.reached() {
+	for c.ended < c.settings.workers {
 		select {
 		case t := <-news:
 			failed = errors.Join(failed, c.take(t))
