@@ -10,45 +10,42 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
-const cgroupRoot = "/sys/fs/cgroup"
-
-// groups returns the cgroups of that name at the top of each hierarchy.
+// groups returns the cgroups of a name at the top of each hierarchy.
 func groups(name string) ([]string, error) {
-	var info unix.Statfs_t
-	if err := unix.Statfs(cgroupRoot, &info); err != nil {
-		return nil, fmt.Errorf("statfs %s: %w", cgroupRoot, err)
+	var found []string
+	roots, err := harness.CgroupRoots()
+	for _, root := range roots {
+		if dir := filepath.Join(root, name); isDir(dir) {
+			found = append(found, dir)
+		}
 	}
-	if info.Type == unix.CGROUP2_SUPER_MAGIC {
-		return filepath.Glob(filepath.Join(cgroupRoot, name))
-	}
-	return filepath.Glob(filepath.Join(cgroupRoot, "*", name))
+	return found, err
+}
+
+func isDir(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
 }
 
 // takeCgroups makes sure that nobody else uses the suite's cgroups, which namespaces do not separate. The function it
 // returns removes them; containerd's, which the suite makes for a shim, only when the suite did.
 func takeCgroups() (release func() error, err error) {
-	lock, err := os.Open(cgroupRoot)
+	lock, err := os.Open("/sys/fs/cgroup")
 	if err != nil {
 		return nil, err
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s, is another run going on: %w", cgroupRoot, err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("lock %s, is another run going on: %w", lock.Name(), err), lock.Close())
 	}
-	testing, err := groups("testing")
-	if err != nil {
+	if used := harness.InCgroup("/testing"); len(used) > 0 {
+		err := fmt.Errorf("cgroup testing has processes, of an earlier run or of a containerd with the namespace testing: %v", used)
 		return nil, errors.Join(err, lock.Close())
-	}
-	for _, dir := range testing {
-		if pids := members(dir); pids != "" {
-			err := fmt.Errorf("cgroup %s has processes, of an earlier run or of a containerd with the namespace testing: %s",
-				dir, pids)
-			return nil, errors.Join(err, lock.Close())
-		}
 	}
 	before, err := groups("containerd")
 	if err != nil {
@@ -65,19 +62,6 @@ func takeCgroups() (release func() error, err error) {
 		}
 		return errors.Join(err, lock.Close())
 	}, nil
-}
-
-// members lists the processes in dir and below.
-func members(dir string) string {
-	var pids []string
-	_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		if err == nil && filepath.Base(path) == "cgroup.procs" {
-			data, _ := os.ReadFile(path) // a group that is gone has none
-			pids = append(pids, strings.Fields(string(data))...)
-		}
-		return nil
-	})
-	return strings.Join(pids, " ")
 }
 
 // remove removes the cgroup with those below it, which must be empty.

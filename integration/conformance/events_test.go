@@ -52,9 +52,3 @@ func TestParse_ReturnsTheOutcomeOfEachTest(t *testing.T) {
 		t.Errorf("TestHangs = %s: %q, want FAIL: %q", r.outcome, r.output, want)
 	}
 }
-
-func TestParse_RefusesWhatIsNoEvent(t *testing.T) {
-	if got, err := parse(strings.NewReader("ok")); err == nil {
-		t.Errorf("parse(%q) = %v, want an error", "ok", got)
-	}
-}

@@ -143,27 +143,15 @@ func (s suite) prepare(c column, tests []string, scratch string) (setup, error) 
 		in.Args = append(in.Args, "-no-criu")
 	}
 	for _, path := range programs { // copied, so that a build in the meantime does not matter
-		if err := copyProgram(path, filepath.Join(scratch, "bin")); err != nil {
+		program, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(scratch, "bin", filepath.Base(path)), program, 0o755)
+		}
+		if err != nil {
 			return in, err
 		}
 	}
 	return in, nil
-}
-
-func copyProgram(path, dir string) error {
-	in, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.Close() }() // only read
-	out, err := os.OpenFile(filepath.Join(dir, filepath.Base(path)), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(out, in); err != nil {
-		return fmt.Errorf("copy %s: %w", path, err)
-	}
-	return out.Close()
 }
 
 // read returns the results that a round's output tells of.

@@ -63,39 +63,10 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestJudge_SaysTheSameOnce(t *testing.T) {
-	ours := column{runtime: harness.Ours, results: map[string]result{
-		"TestA": {outcome: none, output: []string{"no"}},
-		"TestB": {outcome: none, output: []string{"no"}},
-	}}
-	got := judge([]string{"TestA", "TestB"}, []column{ours}, nil, false).notes
-	if want := "TestA, TestB: was not run: no"; len(got) != 1 || got[0].String() != want {
-		t.Errorf("notes = %q, want %q", got, want)
-	}
-}
-
 func TestJudge_NothingPassedIsAFailure(t *testing.T) {
 	results := map[string]result{"TestA": {outcome: fail}}
 	columns := []column{{runtime: baseline, results: results}, {runtime: harness.Ours, results: results}}
 	if got := judge([]string{"TestA"}, columns, nil, false); len(got.failures) == 0 {
 		t.Error("failures = none, want one: a machine on which nothing works proves nothing")
-	}
-}
-
-func TestTable_HasARowPerTestAndAColumnPerRuntime(t *testing.T) {
-	var got strings.Builder
-	tests := []string{"TestCheckpointA", "TestB"}
-	printTable(&got, tests, []column{outcomes(baseline, fail), outcomes(harness.Ours, skip)})
-	want := strings.Join([]string{
-		"test             runc.v2       sandbox.v1",
-		"TestCheckpointA  FAIL   0.00s  SKIP",
-		"TestB            PASS   0.00s  PASS   0.00s",
-		"",
-		"io.containerd.runc.v2: 1 passed, 1 failed, 0 skipped, 0 left out",
-		"io.containerd.sandbox.v1: 1 passed, 0 failed, 1 skipped, 0 left out",
-		"",
-	}, "\n")
-	if got.String() != want {
-		t.Errorf("table:\n%s\nwant:\n%s", got.String(), want)
 	}
 }
