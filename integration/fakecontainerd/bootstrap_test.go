@@ -11,15 +11,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
-	"github.com/containerd/containerd/api/types"
+	task "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types/runc/options"
-	"github.com/containerd/typeurl/v2"
-	"github.com/opencontainers/runtime-spec/specs-go/features"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"sandbox.internal/shim/integration/fakecontainerd"
@@ -85,29 +86,6 @@ func TestBootstrap_AnswersEachContainerdInItsForm(t *testing.T) {
 	}
 }
 
-func TestBootstrap_TakesOverASocketThatNobodyServes(t *testing.T) {
-	f := newFake(t)
-	b := f.Bundle("c1", nil, "sleep", "1000")
-	s := f.Shim(b)
-	f.Must(unix.Kill(s.Pid, unix.SIGKILL), "kill the shim")
-	harness.Eventually(t, "the shim ends", func() error {
-		if harness.Alive(s.Pid) {
-			return errors.New("it lives")
-		}
-		return nil
-	})
-	if _, err := os.Stat(fakecontainerd.SocketOf(s.Answer)); err != nil {
-		t.Fatalf("socket of a killed shim: %v, want it left for this test", err)
-	}
-	again := f.Shim(b)
-	if again.Pid == s.Pid {
-		t.Errorf("shim %d is the one that was killed", again.Pid)
-	}
-	again.Run(b)
-	again.KillAndDelete(b)
-	again.End()
-}
-
 func TestLog_UnreadOrAbsentStopsNothing(t *testing.T) {
 	harness.OursOnly(t, "it works without a log")
 	for _, tt := range []struct {
@@ -138,28 +116,6 @@ func TestLog_UnreadOrAbsentStopsNothing(t *testing.T) {
 			s.KillAndDelete(b)
 			s.End()
 		})
-	}
-}
-
-func TestInfo_AnswersNameVersionAndFeatures(t *testing.T) {
-	cmd := exec.Command(env.Shim, "-info")
-	cmd.Env = []string{"PATH=" + env.Path()}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil || stderr.Len() > 0 {
-		t.Fatalf("-info: %v, stderr %q", err, &stderr)
-	}
-	var info types.RuntimeInfo
-	if err := proto.Unmarshal(out, &info); err != nil {
-		t.Fatalf("-info %q: %v", out, err)
-	}
-	if info.GetName() != env.Runtime || info.GetVersion().GetVersion() == "" {
-		t.Errorf("-info = %v, want name %q and a version", &info, env.Runtime)
-	}
-	v, err := typeurl.UnmarshalAny(info.GetFeatures())
-	if f, ok := v.(*features.Features); err != nil || !ok || f.Linux == nil || len(f.Linux.Namespaces) == 0 {
-		t.Errorf("features of -info = %v, %v, want OCI features with namespaces", v, err)
 	}
 }
 
@@ -198,4 +154,138 @@ func TestVersion_IsForPeopleAndGoesToStdout(t *testing.T) {
 			t.Errorf("%s = %q, %v, want %q and a revision", arg, out, err, want)
 		}
 	}
+}
+
+func TestShim_IsAProcessOfItsOwn(t *testing.T) {
+	f := newFake(t)
+	b := f.Bundle("c1", nil, "sleep", "1000")
+	s := f.Shim(b)
+	proc := fmt.Sprintf("/proc/%d/", s.Pid)
+
+	for fd := range 3 {
+		target, err := os.Readlink(proc + "fd/" + strconv.Itoa(fd))
+		f.Must(err, "descriptor")
+		if target != "/dev/null" && target != filepath.Join(b.Path, "log") {
+			t.Errorf("descriptor %d of the shim is %s, want /dev/null or its log: containerd waits for its end",
+				fd, target)
+		}
+	}
+	if got, want := readInt(f, proc+"oom_score_adj"), min(readInt(f, "/proc/self/oom_score_adj")+1, 1000); got != want {
+		t.Errorf("oom_score_adj of the shim = %d, want %d, one more than containerd's", got, want)
+	}
+	info, err := os.Stat(f.Sockets)
+	f.Must(err, "directory of the sockets")
+	if got := info.Mode().Perm(); got != 0o700 {
+		t.Errorf("mode of %s is %v, want 0700", f.Sockets, got)
+	}
+	s.Run(b)
+	s.KillAndDelete(b)
+	s.End()
+}
+
+func readInt(f *fakecontainerd.Fake, name string) int {
+	f.Helper()
+	text, err := os.ReadFile(name)
+	f.Must(err, "read")
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	f.Must(err, name)
+	return n
+}
+
+// The kernel sends SIGHUP if the shim is stopped when start ends, since nobody else is in its process group.
+func TestShim_OutlivesAHangUp(t *testing.T) {
+	f := newFake(t)
+	b := f.Bundle("c1", nil, "sleep", "1000")
+	s := f.Shim(b)
+	f.Must(unix.Kill(s.Pid, unix.SIGHUP), "hang up")
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Run(b)))
+	f.Must(err, "status of the container's process")
+	var ignored uint64
+	_, mask, _ := strings.Cut(string(status), "SigIgn:")
+	_, err = fmt.Sscanf(mask, "%x", &ignored)
+	f.Must(err, "SigIgn in "+string(status))
+	if ignored&(1<<(uint(unix.SIGHUP)-1)) != 0 { // what the shim ignores is inherited
+		t.Errorf("the container's process ignores SIGHUP:\n%s", status)
+	}
+	s.KillAndDelete(b)
+	s.End()
+}
+
+func TestBootstrap_FailureSaysWhyAndLeavesNoShim(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		prepare func(f *fakecontainerd.Fake, b *fakecontainerd.Bundle)
+		word    string
+	}{
+		{"config.json is no JSON", func(f *fakecontainerd.Fake, b *fakecontainerd.Bundle) {
+			f.Must(os.WriteFile(filepath.Join(b.Path, "config.json"), []byte("{"), 0o600), "config.json")
+		}, ""},
+		{"the directory of the sockets cannot be made", func(f *fakecontainerd.Fake, _ *fakecontainerd.Bundle) {
+			f.Must(os.WriteFile(f.Sockets, nil, 0o600), "a file in the way")
+			f.Cleanup(func() { _ = os.Remove(f.Sockets) })
+		}, "/s"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFake(t)
+			b := f.Bundle("c1", nil, "sleep", "1000")
+			tt.prepare(f, b)
+			_, err := f.Start(b, fakecontainerd.Params, nil)
+			f.WantError(err, nil, tt.word)
+		})
+	}
+}
+
+// A hardened node may give containerd a strict umask. What is made for a container is for its users all the same.
+func TestStart_ByAStrictUmaskLocksNoUserOut(t *testing.T) {
+	harness.OursOnly(t, "does not take containerd's umask over")
+	for name, personality := range map[string]*specs.LinuxPersonality{
+		"by the launcher": nil, "by libcontainer": {Domain: specs.PerLinux},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			b := f.Bundle("c1", func(s *specs.Spec) {
+				s.Linux.Personality, s.Process.User.UID, s.Process.Cwd = personality, 1000, "/data/made/cwd"
+				for _, dir := range []string{"/data", "/data/made/mounted"} {
+					s.Mounts = append(s.Mounts, specs.Mount{Destination: dir, Type: "tmpfs", Source: "tmpfs"})
+				}
+			}, "sh", "-c", "cd /data/made/mounted && cd ../cwd && umask && exec sleep 1000")
+			old := syscall.Umask(0o077)
+			defer syscall.Umask(old)
+			s := f.Shim(b)
+			syscall.Umask(old)
+			s.Run(b)
+			s.RunExec("c1", "e1", "sh", "-c", "cd /data/made/mounted && cd ../cwd && [ $(umask) = 0022 ]")
+			w, err := s.Wait(f.Ctx, &task.WaitRequest{ID: "c1", ExecID: "e1"})
+			f.Must(err, "wait for e1")
+			if w.GetExitStatus() != 0 {
+				t.Errorf("an exec of user 1000 ends with %d, want that it may use what was made", w.GetExitStatus())
+			}
+			s.KillAndDelete(b)
+			s.End()
+		})
+	}
+}
+
+func TestCreate_IDThatIsAPathIsRefused(t *testing.T) {
+	harness.OursOnly(t, "ids are checked")
+	f := newFake(t)
+	first := f.Bundle("c1", nil, "sleep", "1000")
+	s := f.Shim(first)
+	for _, id := range []string{"", ".", "..", "../c1", "a/b", "/etc", "a b", "a\nb", strings.Repeat("x", 77)} {
+		r := first.CreateRequest()
+		r.ID = id
+		_, err := s.Create(f.Ctx, r)
+		f.WantError(err, errdefs.ErrInvalidArgument, "id")
+		b := &fakecontainerd.Bundle{ID: id, Path: first.Path}
+		if _, err := f.Start(b, fakecontainerd.Plain, nil); err == nil {
+			t.Errorf("start with id %q = nil, want an error", id)
+		}
+	}
+	s.Run(first)
+	for _, id := range []string{"..", "a/b", "../../x"} {
+		_, err := s.Exec(f.Ctx, &task.ExecProcessRequest{ID: "c1", ExecID: id, Spec: f.ProcessSpec(nil, "true")})
+		f.WantError(err, errdefs.ErrInvalidArgument, "id", id)
+	}
+	s.KillAndDelete(first)
+	s.End()
 }

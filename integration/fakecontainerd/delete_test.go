@@ -4,14 +4,19 @@
 package fakecontainerd_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
@@ -187,4 +192,355 @@ func kill(f *fakecontainerd.Fake, s *fakecontainerd.Shim) {
 		}
 		return nil
 	})
+}
+
+const sandboxAnnotation = "io.kubernetes.cri.sandbox-id"
+
+// group starts a shim with a pause container "pod" and members. They have not been through `start`, which containerd 2
+// does not call for them.
+func group(f *fakecontainerd.Fake, members int) (*fakecontainerd.Shim, []*fakecontainerd.Bundle) {
+	f.Helper()
+	pod := f.Bundle("pod", annotate(sandboxAnnotation, "pod"), "sleep", "1000")
+	s := f.Shim(pod)
+	s.Run(pod)
+	bundles := []*fakecontainerd.Bundle{pod}
+	for i := range members {
+		b := f.Bundle(fmt.Sprintf("app%d", i), annotate(sandboxAnnotation, "pod"), "sh", "-c", "sleep 1000 & wait")
+		s.Run(b)
+		bundles = append(bundles, b)
+	}
+	return s, bundles
+}
+
+// containerd up to 2.3 calls delete for the pause container alone, and leaves the others running (containerd#10727).
+func TestDelete_OneCommandEndsAllThatAKilledShimHad(t *testing.T) {
+	harness.OursOnly(t, "who cleans up knows all that a shim had")
+	for _, asked := range []int{0, 2} {
+		t.Run(fmt.Sprintf("of container %d", asked), func(t *testing.T) {
+			f := newFake(t)
+			s, bundles := group(f, 3)
+			kill(f, s)
+			r, err := f.DeleteCommand(bundles[asked])
+			f.Must(err, "delete")
+			if r.GetExitStatus() != 137 || r.GetPid() == 0 {
+				t.Errorf("delete = %v, want pid and status 137", r)
+			}
+			wantAllEnded(f, bundles...)
+		})
+	}
+}
+
+// Since 2.4 containerd calls delete after every container that it has deleted, while the shim goes on.
+func TestDelete_LeavesTheOthersToALivingShim(t *testing.T) {
+	harness.OursOnly(t, "who cleans up knows all that a shim had")
+	f := newFake(t)
+	s, bundles := group(f, 3)
+	kills := &task.KillRequest{ID: "app0", Signal: 9}
+	_, err := s.Kill(f.Ctx, kills)
+	f.Must(err, "kill")
+	_, err = s.Wait(f.Ctx, &task.WaitRequest{ID: "app0"})
+	f.Must(err, "wait")
+	_, err = s.Delete(f.Ctx, &task.DeleteRequest{ID: "app0"})
+	f.Must(err, "delete")
+	r, err := f.DeleteCommand(bundles[1])
+	f.Must(err, "delete command")
+	if r.GetExitStatus() != 137 || r.GetPid() == 0 || r.GetExitedAt() == nil {
+		t.Errorf("delete command = %v, want the pid and exit that Delete answered", r)
+	}
+	f.Remove(bundles[1])
+	for _, b := range []*fakecontainerd.Bundle{bundles[0], bundles[2], bundles[3]} {
+		state, err := s.State(f.Ctx, &task.StateRequest{ID: b.ID})
+		f.Must(err, "state of "+b.ID)
+		if !harness.Alive(int(state.GetPid())) {
+			t.Errorf("init of %s does not live any more", b.ID)
+		}
+	}
+	for _, b := range []*fakecontainerd.Bundle{bundles[2], bundles[3], bundles[0]} {
+		s.KillAndDelete(b)
+	}
+	s.End()
+}
+
+func TestDelete_ThirtyContainersOfAKilledShimEndInTime(t *testing.T) {
+	harness.OursOnly(t, "who cleans up knows all that a shim had")
+	f := newFake(t)
+	s, bundles := group(f, 30)
+	kill(f, s)
+	began := time.Now()
+	_, err := f.DeleteCommand(bundles[0])
+	f.Must(err, "delete")
+	if took := time.Since(began); took > deleteLimit {
+		t.Errorf("delete of a pod with 30 containers took %v, containerd allows %v", took, deleteLimit)
+	} else {
+		t.Logf("delete of a pod with 30 containers took %v", took)
+	}
+	f.Scope().Check(t)
+	for _, b := range bundles {
+		f.Remove(b)
+	}
+}
+
+// podOnly skips a test of the Sandbox API on the runc shim.
+func podOnly(t *testing.T) {
+	t.Helper()
+	harness.OursOnly(t, "the Sandbox API")
+}
+
+// joining is a change of a container's specification as CRI makes it for a pod whose sandbox has this pid (containerd
+// internal/cri/opts, WithPodNamespaces).
+func joining(pid int) func(*specs.Spec) {
+	return func(s *specs.Spec) {
+		s.Annotations = map[string]string{sandboxAnnotation: "pod"}
+		for i, ns := range s.Linux.Namespaces {
+			file := map[specs.LinuxNamespaceType]string{
+				specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc",
+				specs.UTSNamespace: "uts",
+			}[ns.Type]
+			if file != "" {
+				s.Linux.Namespaces[i].Path = fmt.Sprintf("/proc/%d/ns/%s", pid, file)
+			}
+		}
+	}
+}
+
+// As containerd does after a CreateSandbox that failed.
+func TestSandbox_ShimWithoutOneIsShutDown(t *testing.T) {
+	podOnly(t)
+	f := newFake(t)
+	b := f.SandboxBundle("pod")
+	f.Must(f.Shim(b).Sandbox().Shutdown(f.Ctx, "pod"), "shut down")
+}
+
+func TestDelete_OfAPodWhoseShimLivesLeavesItsContainers(t *testing.T) {
+	podOnly(t)
+	f := newFake(t)
+	s, b := f.Pod("pod", nil)
+	c := f.Bundle("app", joining(s.Pid), "sleep", "1000")
+	pid := s.Run(c)
+	_, err := f.DeleteCommand(b)
+	f.Must(err, "delete")
+	if !harness.Alive(pid) {
+		t.Error("the container died with its sandbox's bundle, although the shim lives")
+	}
+	f.Remove(b) // as containerd does then
+	s.KillAndDelete(c)
+	f.Must(s.Sandbox().Shutdown(f.Ctx, "pod"), "shut down")
+}
+
+// A containerd that dies, or gives up, between its calls leaves no shim for ever. One that gives up before Create, since
+// it cannot write the address down, does not hang up.
+func TestShim_EndsByItselfWhenIdle(t *testing.T) {
+	podOnly(t)
+	for _, tt := range []struct {
+		name  string
+		stays bool // the client
+		reach func(f *fakecontainerd.Fake, s *fakecontainerd.Shim, b *fakecontainerd.Bundle)
+	}{
+		{name: "before create", reach: func(*fakecontainerd.Fake, *fakecontainerd.Shim, *fakecontainerd.Bundle) {}},
+		{
+			name: "before create, when its bundle is gone", stays: true,
+			reach: func(f *fakecontainerd.Fake, _ *fakecontainerd.Shim, b *fakecontainerd.Bundle) { f.Remove(b) },
+		},
+		{name: "before start", reach: func(f *fakecontainerd.Fake, s *fakecontainerd.Shim, b *fakecontainerd.Bundle) {
+			f.Must(s.CreateSandbox(b, nil), "create")
+		}},
+		{name: "when its bundle is gone", reach: func(f *fakecontainerd.Fake, s *fakecontainerd.Shim, b *fakecontainerd.Bundle) {
+			f.Must(s.CreateSandbox(b, nil), "create")
+			_, err := s.Sandbox().Start(f.Ctx, "pod")
+			f.Must(err, "start")
+			_, err = f.DeleteCommand(b)
+			f.Must(err, "delete")
+			f.Remove(b)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel() // most wait for 15 s
+			f := newFake(t)
+			b := f.SandboxBundle("pod")
+			s := f.Shim(b)
+			tt.reach(f, s, b)
+			if !tt.stays {
+				f.Must(s.Close(), "hang up")
+			}
+			limit, cancel := context.WithTimeout(f.Ctx, harness.Slow(25*time.Second))
+			defer cancel()
+			for harness.Alive(s.Pid) {
+				select {
+				case <-limit.Done():
+					t.Fatal("the shim lives 25 s after nobody needs it any more")
+				case <-time.After(100 * time.Millisecond):
+				}
+			}
+			if left := (harness.Scope{Namespace: f.Namespace, MountsIn: filepath.Dir(b.Path)}).Mounts(); len(left) > 0 {
+				t.Errorf("mounts left: %v", left)
+			}
+		})
+	}
+}
+
+// wantAlive checks that the shim answers and that the first processes of bundles live.
+func wantAlive(f *fakecontainerd.Fake, s *fakecontainerd.Shim, bundles ...*fakecontainerd.Bundle) {
+	f.Helper()
+	for _, b := range bundles {
+		state, err := s.State(f.Ctx, &task.StateRequest{ID: b.ID})
+		if err != nil {
+			f.Errorf("state of %s: %v", b.ID, err)
+		} else if !harness.Alive(int(state.GetPid())) {
+			f.Errorf("init of %s does not live any more", b.ID)
+		}
+	}
+}
+
+// endAll ends the containers of bundles, those that live still, and then the shim. The first, which is the pod's, goes
+// last.
+func endAll(f *fakecontainerd.Fake, s *fakecontainerd.Shim, bundles ...*fakecontainerd.Bundle) {
+	f.Helper()
+	for _, b := range slices.Backward(bundles) {
+		_, _ = s.Kill(f.Ctx, &task.KillRequest{ID: b.ID, Signal: 9}) // dead already is as good
+		_, err := s.Wait(f.Ctx, &task.WaitRequest{ID: b.ID})
+		f.Must(err, "wait for "+b.ID)
+		_, err = s.Delete(f.Ctx, &task.DeleteRequest{ID: b.ID})
+		f.Must(err, "delete "+b.ID)
+		f.Remove(b)
+	}
+	s.End()
+}
+
+// The delete command asks the shim whether it lives. That it cannot ask says nothing of the shim: neither its own want
+// of descriptors or memory, nor the machine's.
+func TestDelete_AnyErrorOfPingIsNotDeath(t *testing.T) {
+	harness.OursOnly(t, "who cleans up knows all that a shim had")
+	for _, passing := range []harness.Fault{
+		{Call: "socket", Err: "EMFILE", When: "1..2"},
+		{Call: "socket", Err: "ENFILE", When: "1..2"},
+		{Call: "socket", Err: "ENOBUFS", When: "1..2"},
+		{Call: "connect", Err: "ENOMEM", When: "1..2"},
+		{Call: "connect", Err: "EAGAIN", When: "1..2"},
+		{Call: "connect", Err: "EPERM", When: "1..2"},
+	} {
+		t.Run(passing.String(), func(t *testing.T) {
+			f := newFake(t)
+			s, bundles := group(f, 3)
+			f.Faults = harness.Inject(t, passing)
+			if _, err := f.DeleteCommand(bundles[1]); err != nil {
+				t.Errorf("delete command = %v, want it to try again", err)
+			}
+			if f.Faults.Hits() == 0 {
+				t.Error("no system call failed")
+			}
+			f.Faults = nil
+			wantAlive(f, s, bundles[0], bundles[2], bundles[3]) // the one that was asked for ends, as ever
+			endAll(f, s, bundles...)
+		})
+	}
+	t.Run("for ever", func(t *testing.T) {
+		f := newFake(t)
+		s, bundles := group(f, 2)
+		f.Faults = harness.Inject(t, harness.Fault{Call: "socket", Err: "ENFILE"})
+		_, err := f.DeleteCommand(bundles[1])
+		f.WantError(err, nil, "check whether the shim at socket", "neither answers", "too many open files in system")
+		if f.Faults.Hits() < 2 {
+			t.Errorf("%d system calls failed, want more than one try", f.Faults.Hits())
+		}
+		f.Faults = nil
+		wantAlive(f, s, bundles...)
+		endAll(f, s, bundles...)
+	})
+}
+
+// The same with a dead shim: once the command can ask, it learns that and ends all.
+func TestDelete_TriesAgainUntilItKnowsThatTheShimIsDead(t *testing.T) {
+	harness.OursOnly(t, "who cleans up knows all that a shim had")
+	f := newFake(t)
+	s, bundles := group(f, 2)
+	kill(f, s)
+	f.Faults = harness.Inject(t, harness.Fault{Call: "socket", Err: "ENFILE", When: "1..3"})
+	_, err := f.DeleteCommand(bundles[1])
+	f.Must(err, "delete command")
+	if f.Faults.Hits() == 0 {
+		t.Error("no system call failed")
+	}
+	f.Faults = nil
+	wantAllEnded(f, bundles...)
+}
+
+// A connection that cannot be accepted waits: neither the shim nor its containers end because the machine has no memory
+// for it, whether the kernel says so of the connection or when it is to be watched.
+func TestShim_OutlivesErrorsOfItsListener(t *testing.T) {
+	harness.OursOnly(t, "an error of accept4 is no end")
+	for _, fault := range []harness.Fault{
+		{Call: "accept4", Err: "ENOMEM"},
+		{Call: "accept4", Err: "ENOBUFS"},
+		{Call: "accept4", Err: "EMFILE"},
+		{Call: "accept4", Err: "EPERM"},
+		{Call: "epoll_ctl", Err: "ENOSPC"},
+	} {
+		t.Run(fault.String(), func(t *testing.T) {
+			f := newFake(t)
+			b := f.Bundle("c", nil, "sleep", "1000")
+			s := f.Shim(b)
+			s.Run(b)
+			faults := harness.Inject(t, fault)
+			detach := faults.Into(s.Pid)
+			c := f.Dial(s.Answer.Address, "v3") // the kernel takes it, whatever the shim can do
+			waiting := make(chan error, 1)
+			go func() { // ends with the answer, or when the shim has hung up
+				_, err := c.State(f.Ctx, &task.StateRequest{ID: b.ID})
+				waiting <- err
+			}()
+			if fault.Call == "accept4" {
+				faults.WaitHits(3) // it tries again
+			} else {
+				faults.WaitHits(1) // that of the connection, which is lost
+			}
+			detach()
+			if err := <-waiting; err != nil && fault.Call == "accept4" {
+				t.Errorf("state by a connection that waited = %v", err)
+			}
+			_, err := f.Dial(s.Answer.Address, "v3").State(f.Ctx, &task.StateRequest{ID: b.ID})
+			f.Must(err, "state by another connection")
+			wantAlive(f, s, b)
+			endAll(f, s, b)
+		})
+	}
+}
+
+// What a kernel lacks is named with the kernel that has it.
+func TestCreate_NamesTheKernelThatAMountNeeds(t *testing.T) {
+	harness.OursOnly(t, "names the kernel")
+	f := newFake(t)
+	b := f.Bundle("c", func(s *specs.Spec) {
+		s.Mounts = append(s.Mounts, specs.Mount{
+			Type: "bind", Source: "/sys", Destination: "/mnt", Options: []string{"rbind", "rro"},
+		})
+	}, "true")
+	s := f.Shim(b)
+	faults := harness.Inject(t, harness.Fault{Call: "mount_setattr", Err: "ENOSYS"})
+	detach := faults.Into(s.Pid)
+	_, err := s.Create(f.Ctx, b.CreateRequest())
+	detach()
+	if faults.Hits() == 0 {
+		t.Error("no system call failed")
+	}
+	f.WantError(err, errdefs.ErrNotImplemented, "/mnt", "Linux 5.12")
+	f.Remove(b)
+	s.End()
+}
+
+// A kernel before 5.12 is asked once for each of the two uses of mount_setattr, not by each container.
+func TestCreate_WithoutMountSetattrIsKnown(t *testing.T) {
+	harness.OursOnly(t, "starts containers without libcontainer")
+	f := newFake(t)
+	b := f.Bundle("c", nil, "sleep", "1000")
+	s := f.Shim(b)
+	faults := harness.Inject(t, harness.Fault{Call: "mount_setattr", Err: "ENOSYS"})
+	detach := faults.Into(s.Pid)
+	s.Run(b)
+	other := f.Bundle("c2", nil, "sleep", "1000")
+	s.Run(other)
+	detach()
+	if got := faults.Hits(); got != 2 { // for the file systems of a container, and for /dev/null
+		t.Errorf("mount_setattr was tried %d times, want twice", got)
+	}
+	endAll(f, s, b, other)
 }

@@ -4,15 +4,22 @@
 package fakecontainerd_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/containerd/api/events"
 	task "github.com/containerd/containerd/api/runtime/task/v3"
 	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/fakecontainerd"
 	"sandbox.internal/shim/integration/harness"
@@ -168,21 +175,6 @@ func TestDelete_IsAnsweredWhenItsEventIsDelivered(t *testing.T) {
 	f.Remove(b)
 }
 
-func TestShim_StaysWhileItHasAContainer(t *testing.T) {
-	f := newFake(t)
-	b := f.Bundle("c1", nil, "sleep", "1000")
-	s := f.Shim(b)
-	s.Run(b)
-	if _, err := s.Shutdown(f.Ctx, &task.ShutdownRequest{ID: "c1"}); err != nil {
-		t.Errorf("Shutdown with a container = %v, want nil", err)
-	}
-	if _, err := s.State(f.Ctx, &task.StateRequest{ID: "c1"}); err != nil {
-		t.Errorf("State after Shutdown with a container = %v, want nil", err)
-	}
-	s.KillAndDelete(b)
-	s.End()
-}
-
 func TestShim_IsSharedByContainersOfOneGroup(t *testing.T) {
 	f := newFake(t)
 	for _, key := range []string{"io.kubernetes.cri.sandbox-id", "io.containerd.runc.v2.group"} {
@@ -257,4 +249,289 @@ func TestShim_KeepsNothingOfContainersThatAreGone(t *testing.T) {
 	}
 	s.KillAndDelete(pod)
 	s.End()
+}
+
+// answerLimit is how long State may take while something else hangs: containerd gives it 2 s. The promise is 100 ms;
+// the difference is for a busy test machine.
+const answerLimit = time.Second
+
+// within runs call and fails the test when it takes longer than answerLimit.
+func within(t *testing.T, what string, call func() error) error {
+	t.Helper()
+	began := time.Now()
+	err := call()
+	if took := time.Since(began); took > answerLimit {
+		t.Errorf("%s took %v, want %v at most", what, took, answerLimit)
+	}
+	return err
+}
+
+const groupKey = "io.containerd.runc.v2.group"
+
+func TestStart_WhileItHangsTheContainerCanBeKilled(t *testing.T) {
+	harness.OursOnly(t, "State and Kill answer whatever else hangs")
+	f := newFake(t)
+	b := f.Bundle("c1", nil, "sleep", "1000")
+	s := f.Shim(b)
+	c, err := s.Create(f.Ctx, b.CreateRequest())
+	f.Must(err, "create")
+	// Start waits for the created process to take it up, which it does not while it is stopped.
+	f.Must(unix.Kill(int(c.GetPid()), unix.SIGSTOP), "stop the process")
+	started := make(chan error, 1)
+	go func() {
+		_, err := s.Start(f.Ctx, &task.StartRequest{ID: "c1"})
+		started <- err
+	}()
+	// Nothing tells when Start is on its way in the shim, so State is asked often enough to meet it there.
+	for range 100 {
+		f.Must(within(t, "State", func() error {
+			_, err := s.State(f.Ctx, &task.StateRequest{ID: "c1"})
+			return err
+		}), "state")
+	}
+	f.Must(within(t, "Kill", func() error {
+		_, err := s.Kill(f.Ctx, &task.KillRequest{ID: "c1", Signal: 9})
+		return err
+	}), "kill")
+	startErr := <-started
+	w, err := s.Wait(f.Ctx, &task.WaitRequest{ID: "c1"})
+	f.Must(err, "wait")
+	if w.GetExitStatus() != 137 {
+		t.Errorf("exit status = %d, want 137", w.GetExitStatus())
+	}
+	st, err := s.State(f.Ctx, &task.StateRequest{ID: "c1"})
+	f.Must(err, "state")
+	if st.GetStatus() != tasktypes.Status_STOPPED {
+		t.Errorf("status = %v, want stopped", st.GetStatus())
+	}
+	_, err = s.Delete(f.Ctx, &task.DeleteRequest{ID: "c1"})
+	f.Must(err, "delete")
+	want := "create c1 | start c1 | exit c1 137 | delete c1"
+	if startErr != nil {
+		want = "create c1 | exit c1 137 | delete c1"
+	}
+	f.WantEvents("c1", want)
+	s.End()
+}
+
+func TestDelete_RemovesAContainerWhoseCreateWasCutShort(t *testing.T) {
+	harness.OursOnly(t, "a create that is cut short leaves no cgroup")
+	f := newFake(t)
+	gate := harness.NewGate(f, f.Dir)
+	b := f.Bundle("c1", gate.InCreate, "sleep", "1000")
+	s := f.Shim(b)
+	created := make(chan error, 1)
+	go func() {
+		_, err := s.Create(f.Ctx, b.CreateRequest())
+		created <- err
+	}()
+	gate.WaitReached()
+	kill(f, s)
+	if err := <-created; err == nil {
+		t.Error("Create of a shim that was killed = nil")
+	}
+	began := time.Now()
+	_, err := f.DeleteCommand(b)
+	f.Must(err, "delete")
+	if took := time.Since(began); took > deleteLimit {
+		t.Errorf("delete took %v, containerd allows %v", took, deleteLimit)
+	}
+	gate.Open() // the hook was the shim's child and is nobody's now
+	f.Scope().Check(t)
+	f.Remove(b)
+}
+
+// Nothing tells the shim that the client of a call has gone: it finishes the call, or undoes it.
+func TestCreate_ClientHangsUpAndTheContainerCanBeDeleted(t *testing.T) {
+	harness.OursOnly(t, "a container that is being created is told from one that is not there")
+	f := newFake(t)
+	gate := harness.NewGate(f, f.Dir)
+	b := f.Bundle("c1", gate.InCreate, "sleep", "1000")
+	s := f.Shim(b)
+	hasty := f.Dial(s.Answer.Address, "v3")
+	created := make(chan error, 1)
+	go func() {
+		_, err := hasty.Create(f.Ctx, b.CreateRequest())
+		created <- err
+	}()
+	gate.WaitReached()
+	f.Must(hasty.Close(), "hang up")
+	if err := <-created; err == nil {
+		t.Error("Create over a connection that was cut = nil, want an error")
+	}
+	gate.Open()
+	harness.Eventually(t, "the container is there, or gone", func() error {
+		_, err := s.Delete(f.Ctx, &task.DeleteRequest{ID: "c1"})
+		if err == nil || errors.Is(err, errdefs.ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+	f.Remove(b)
+	s.End()
+}
+
+// A node has hundreds of shims, and each may have had a burst.
+func TestBurst_ThreadsAreGivenBackWhenItIsOver(t *testing.T) {
+	harness.OursOnly(t, "the runc shim keeps its threads")
+	f := newFake(t)
+	b := f.Bundle("c1", nil, "sleep", "1000")
+	s := f.Shim(b)
+	s.Run(b)
+	c, err := s.Connect(f.Ctx, &task.ConnectRequest{ID: "c1"})
+	f.Must(err, "connect")
+	threads := func() int {
+		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", c.GetShimPid()))
+		f.Must(err, "threads of the shim")
+		return len(tasks)
+	}
+	dir := t.TempDir()
+	var work sync.WaitGroup
+	for i := range 300 {
+		work.Go(func() {
+			id := fmt.Sprintf("e%d", i)
+			out := filepath.Join(dir, id)
+			if err := unix.Mkfifo(out, 0o600); err != nil {
+				t.Error(err)
+				return
+			}
+			reader, err := os.OpenFile(out, os.O_RDWR, 0) // which waits for no writer
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer reader.Close()
+			r := &task.ExecProcessRequest{
+				ID: "c1", ExecID: id, Stdout: out,
+				Spec: f.ProcessSpec(nil, "sh", "-c", "echo done"),
+			}
+			if _, err := s.Exec(f.Ctx, r); err != nil {
+				t.Errorf("exec %s: %v", id, err)
+				return
+			}
+			if _, err := s.Start(f.Ctx, &task.StartRequest{ID: "c1", ExecID: id}); err != nil {
+				t.Errorf("start %s: %v", id, err)
+			}
+			if _, err := s.Wait(f.Ctx, &task.WaitRequest{ID: "c1", ExecID: id}); err != nil {
+				t.Errorf("wait for %s: %v", id, err)
+			}
+			if _, err := s.Delete(f.Ctx, &task.DeleteRequest{ID: "c1", ExecID: id}); err != nil {
+				t.Errorf("delete %s: %v", id, err)
+			}
+		})
+	}
+	work.Wait()
+	most := threads()
+	const few = 20
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(time.Minute); threads() > few; { // the shim rests seconds after the last call
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("%d threads a minute after 300 execs at once, %d right after them, want at most %d",
+				threads(), most, few)
+		}
+	}
+	t.Logf("%d threads right after the burst, then %d", most, threads())
+	s.RunExec("c1", "after", "true")
+	s.KillAndDelete(b)
+	s.End()
+}
+
+// glutton asks for more memory than little allows, and uses it.
+const glutton = "dd if=/dev/zero of=/dev/null bs=128M count=1 2>/dev/null"
+
+func little(s *specs.Spec) {
+	limit := int64(24 << 20)
+	s.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit, Swap: &limit}}
+}
+
+func TestOOM_KillsAreFewEventsHoweverLongContainerdIsAway(t *testing.T) {
+	harness.OursOnly(t, "events are kept while containerd is away")
+	const tries = 5
+	for range tries {
+		if eventsOfKills(t) {
+			return
+		}
+	}
+	t.Errorf("the kernel chose init %d times", tries)
+}
+
+// eventsOfKills checks what is told of kills while containerd is away. It returns false if the kernel chose init, as it
+// may while the memory of the last one that it killed is not free yet.
+func eventsOfKills(t *testing.T) bool {
+	t.Helper()
+	f := newFake(t)
+	b := f.Bundle("c1", little, "sh", "-c", "while :; do "+glutton+"; echo $?; done")
+	s := f.Shim(b)
+	r := b.CreateRequest()
+	r.Stdout = "file://" + filepath.Join(f.Dir, "out")
+	_, err := s.Create(f.Ctx, r)
+	f.Must(err, "create")
+	f.WantEvents("", "create c1")
+	f.SinkDown()
+	_, err = s.Start(f.Ctx, &task.StartRequest{ID: "c1"})
+	f.Must(err, "start")
+
+	kills := func() int {
+		text, err := os.ReadFile(filepath.Join(f.Dir, "out"))
+		f.Must(err, "output")
+		return bytes.Count(text, []byte("137\n"))
+	}
+	wait := func(more int) (lives bool) {
+		more += kills()
+		harness.Eventually(t, "kills", func() error {
+			state, err := s.State(f.Ctx, &task.StateRequest{ID: "c1"})
+			f.Must(err, "state")
+			lives = state.GetStatus() == tasktypes.Status_RUNNING
+			if n := kills(); lives && n < more {
+				return fmt.Errorf("%d, want %d", n, more)
+			}
+			return nil
+		})
+		return lives
+	}
+	lives := wait(50)
+	if lives {
+		s.RunExec("c1", "e1", "sh", "-c", "exit 4")
+		_, err = s.Wait(f.Ctx, &task.WaitRequest{ID: "c1", ExecID: "e1"})
+		f.Must(err, "wait for e1")
+		lives = wait(50)
+		_, err = s.Delete(f.Ctx, &task.DeleteRequest{ID: "c1", ExecID: "e1"})
+		f.Must(err, "delete e1")
+	}
+	if !lives {
+		f.SinkUp()
+		r, err := s.Delete(f.Ctx, &task.DeleteRequest{ID: "c1"})
+		f.Must(err, "delete")
+		if r.GetExitStatus() != 137 {
+			t.Errorf("init ended with %d, want SIGKILL", r.GetExitStatus())
+		}
+		f.Remove(b)
+		s.End()
+		t.Log("the kernel chose init")
+		return false
+	}
+	s.KillAndDelete(b)
+
+	f.SinkUp()
+	var text string
+	f.Must(f.Events.Wait(f.Ctx, "", func(all string) bool { text = all; return strings.HasSuffix(all, "delete c1") }),
+		"wait for the last event")
+	const want = "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 4 | exit c1 137 | delete c1"
+	if rest := strings.ReplaceAll(text, "oom c1 | ", ""); rest != want {
+		t.Errorf("events but OOM kills = %q, want %q", rest, want)
+	}
+	// Start is on its way for as long as nobody takes it, so no kill is.
+	if strings.Contains(text, "oom c1 | oom c1") {
+		t.Errorf("events = %q, want one for the OOM kills between two others", text)
+	}
+	for _, part := range []string{"start c1 | oom c1 | ", "oom c1 | exit c1"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("events = %q, want %q in it", text, part)
+		}
+	}
+	s.End()
+	return true
 }

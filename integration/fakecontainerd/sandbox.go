@@ -63,11 +63,6 @@ func (s Sandbox) Start(ctx context.Context, id string) (*sandbox.StartSandboxRes
 		&sandbox.StartSandboxRequest{SandboxID: id})
 }
 
-// Platform calls Platform.
-func (s Sandbox) Platform(ctx context.Context, id string) (*sandbox.PlatformResponse, error) {
-	return call[sandbox.PlatformResponse](ctx, s.caller, "Platform", &sandbox.PlatformRequest{SandboxID: id})
-}
-
 // Stop calls StopSandbox.
 func (s Sandbox) Stop(ctx context.Context, id string, seconds uint32) error {
 	_, err := call[sandbox.StopSandboxResponse](ctx, s.caller, "StopSandbox",
@@ -78,31 +73,6 @@ func (s Sandbox) Stop(ctx context.Context, id string, seconds uint32) error {
 // Wait calls WaitSandbox.
 func (s Sandbox) Wait(ctx context.Context, id string) (*sandbox.WaitSandboxResponse, error) {
 	return call[sandbox.WaitSandboxResponse](ctx, s.caller, "WaitSandbox", &sandbox.WaitSandboxRequest{SandboxID: id})
-}
-
-// Status calls SandboxStatus.
-func (s Sandbox) Status(ctx context.Context, id string, verbose bool) (*sandbox.SandboxStatusResponse, error) {
-	return call[sandbox.SandboxStatusResponse](ctx, s.caller, "SandboxStatus",
-		&sandbox.SandboxStatusRequest{SandboxID: id, Verbose: verbose})
-}
-
-// Ping calls PingSandbox.
-func (s Sandbox) Ping(ctx context.Context, id string) error {
-	_, err := call[sandbox.PingResponse](ctx, s.caller, "PingSandbox", &sandbox.PingRequest{SandboxID: id})
-	return err
-}
-
-// Metrics calls SandboxMetrics.
-func (s Sandbox) Metrics(ctx context.Context, id string) (*sandbox.SandboxMetricsResponse, error) {
-	return call[sandbox.SandboxMetricsResponse](ctx, s.caller, "SandboxMetrics",
-		&sandbox.SandboxMetricsRequest{SandboxID: id})
-}
-
-// Update calls UpdateSandbox.
-func (s Sandbox) Update(ctx context.Context, id string) error {
-	_, err := call[sandbox.UpdateSandboxResponse](ctx, s.caller, "UpdateSandbox",
-		&sandbox.UpdateSandboxRequest{SandboxID: id, Fields: []string{"extensions"}})
-	return err
 }
 
 // Shutdown calls ShutdownSandbox.

@@ -47,7 +47,8 @@ var forkPipe = regexp.MustCompile(`read\(\d+<pipe:\S+, \S+, 8\) |read resumed>\S
 // againForNothing is EAGAIN of a call for which Go's poller waits then. It is told by epoll when the descriptor becomes
 // ready, and the kernel says EAGAIN only of one that is not. If it is ready all the time, nothing is told.
 var againForNothing = regexp.MustCompile(
-	`(read|write|pwrite64|accept4|connect|sendmsg|recvmsg|sendto|recvfrom|splice)(\(| resumed>).* = -1 EAGAIN `)
+	`(read|write|pwrite64|accept4|connect|sendmsg|recvmsg|sendto|recvfrom|splice)(\(| resumed>).* = -1 EAGAIN `,
+)
 
 // waitsForEver reports whether a failed call is one after which Go waits for ever by design.
 func waitsForEver(line string) bool {

@@ -4,16 +4,31 @@
 package fakecontainerd_test
 
 import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"text/tabwriter"
 	"time"
 
+	task "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"sandbox.internal/shim/integration/fakecontainerd"
 	"sandbox.internal/shim/integration/harness"
 )
 
@@ -276,4 +291,471 @@ func saysWhat(err error, id, errno string) bool {
 var errnos = map[string]unix.Errno{
 	"ENOMEM": unix.ENOMEM, "EMFILE": unix.EMFILE, "ENFILE": unix.ENFILE, "ENOSPC": unix.ENOSPC, "EIO": unix.EIO,
 	"EINTR": unix.EINTR, "EAGAIN": unix.EAGAIN,
+}
+
+// world is a shim with a container that nobody touches, another shim with one, and what one run of the sweep makes.
+type world struct {
+	*fakecontainerd.Fake
+	shim, other         *fakecontainerd.Shim
+	home, bundle, stays *fakecontainerd.Bundle // home's container and that of the other shim stay; bundle's is of the run
+	pod                 *fakecontainerd.Shim   // of the run; nil for none
+	runs                int
+}
+
+// sweepOp is an operation of which system calls fail.
+type sweepOp struct {
+	name    string
+	prepare func(*world)
+	do      func(*world) error
+}
+
+func sweepOps() []sweepOp {
+	create := func(w *world) error {
+		_, err := w.shim.Create(w.Ctx, w.bundle.CreateRequest())
+		return err
+	}
+	start := func(w *world) error {
+		_, err := w.shim.Start(w.Ctx, &task.StartRequest{ID: w.bundle.ID})
+		return err
+	}
+	kill := func(w *world) error {
+		_, err := w.shim.Kill(w.Ctx, &task.KillRequest{ID: w.bundle.ID, Signal: 9, All: true})
+		if err == nil {
+			_, err = w.shim.Wait(w.Ctx, &task.WaitRequest{ID: w.bundle.ID})
+		}
+		return err
+	}
+	created := func(w *world) { w.Must(create(w), "create") }
+	running := func(w *world) { created(w); w.Must(start(w), "start") }
+	return []sweepOp{
+		{"create", func(*world) {}, create},
+		{"start", created, start},
+		{"exec", running, (*world).exec},
+		{"kill", running, kill},
+		{"delete", func(w *world) { running(w); w.Must(kill(w), "kill") }, func(w *world) error {
+			_, err := w.shim.Delete(w.Ctx, &task.DeleteRequest{ID: w.bundle.ID})
+			return err
+		}},
+		{"pause", running, func(w *world) error {
+			_, err := w.shim.Pause(w.Ctx, &task.PauseRequest{ID: w.bundle.ID})
+			if err == nil {
+				_, err = w.shim.Resume(w.Ctx, &task.ResumeRequest{ID: w.bundle.ID})
+			}
+			return err
+		}},
+		{"update", running, (*world).update},
+		{"stats", running, func(w *world) error {
+			_, err := w.shim.Stats(w.Ctx, &task.StatsRequest{ID: w.bundle.ID})
+			return err
+		}},
+		{"pids", running, func(w *world) error {
+			_, err := w.shim.Pids(w.Ctx, &task.PidsRequest{ID: w.bundle.ID})
+			return err
+		}},
+		{"pod", (*world).newPod, func(w *world) error {
+			err := w.pod.CreateSandbox(w.bundle, func(c *cri.PodSandboxConfig) {
+				c.Hostname = "box"
+				c.Linux.CgroupParent = "/" + w.Namespace + "/pod-" + w.bundle.ID
+				c.Linux.SecurityContext.NamespaceOptions.Network = cri.NamespaceMode_POD
+			})
+			if err == nil {
+				_, err = w.pod.Sandbox().Start(w.Ctx, w.bundle.ID)
+			}
+			return err
+		}},
+	}
+}
+
+// newWorld makes a world for t. All that is in it ends with endWorld.
+func newWorld(f *fakecontainerd.Fake) *world {
+	f.Helper()
+	w := &world{Fake: f}
+	w.home = f.Bundle("home", annotate(groupKey, "home"), "sleep", "1000")
+	w.stays = f.Bundle("stays", nil, "sleep", "1000")
+	w.shim, w.other = f.Shim(w.home), f.Shim(w.stays)
+	w.shim.Run(w.home)
+	w.other.Run(w.stays)
+	return w
+}
+
+func (w *world) end() {
+	endAll(w.Fake, w.shim, w.home)
+	endAll(w.Fake, w.other, w.stays)
+}
+
+// begin makes the bundle of a run.
+func (w *world) begin(o sweepOp) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), w.Namespace), harness.Slow(time.Minute))
+	w.Cleanup(cancel)
+	w.Ctx, w.pod = ctx, nil
+	w.runs++
+	id := fmt.Sprintf("run%d", w.runs)
+	if o.name != "pod" {
+		w.bundle = w.Bundle(id, annotate(groupKey, "home"), "sleep", "1000")
+	}
+	o.prepare(w)
+}
+
+func (w *world) newPod() {
+	w.bundle = w.SandboxBundle(fmt.Sprintf("run%d", w.runs))
+	w.pod = w.Shim(w.bundle)
+}
+
+// target is the shim of the operation.
+func (w *world) target() *fakecontainerd.Shim {
+	if w.pod != nil {
+		return w.pod
+	}
+	return w.shim
+}
+
+func (w *world) exec() error {
+	_, err := w.shim.Exec(w.Ctx, &task.ExecProcessRequest{ID: w.bundle.ID, ExecID: "x", Spec: w.ProcessSpec(nil, "true")})
+	if err == nil {
+		_, err = w.shim.Start(w.Ctx, &task.StartRequest{ID: w.bundle.ID, ExecID: "x"})
+	}
+	if err == nil {
+		_, err = w.shim.Wait(w.Ctx, &task.WaitRequest{ID: w.bundle.ID, ExecID: "x"})
+	}
+	if err == nil {
+		_, err = w.shim.Delete(w.Ctx, &task.DeleteRequest{ID: w.bundle.ID, ExecID: "x"})
+	}
+	return err
+}
+
+func (w *world) update() error {
+	shares, limit := uint64(512), int64(64<<20)
+	r, err := typeurl.MarshalAnyToProto(&specs.LinuxResources{
+		CPU: &specs.LinuxCPU{Shares: &shares}, Memory: &specs.LinuxMemory{Limit: &limit},
+	})
+	w.Must(err, "resources")
+	_, err = w.shim.Update(w.Ctx, &task.UpdateTaskRequest{ID: w.bundle.ID, Resources: r})
+	return err
+}
+
+// redial connects to a shim anew: an error of its own may have cost the connection.
+func (w *world) redial(s *fakecontainerd.Shim) {
+	old := s.Task
+	s.Task = w.Dial(s.Answer.Address, "v3")
+	_ = old.Close() // it may be closed
+}
+
+// finish removes what the run made, and its bundle. Nothing fails any more.
+func (w *world) finish() error {
+	s := w.target()
+	w.redial(s)
+	err := harness.Poll(func() error {
+		if w.pod != nil {
+			if err := s.Sandbox().Shutdown(w.Ctx, w.bundle.ID); err != nil && !errdefs.IsNotFound(err) && !lost(err) {
+				return err
+			}
+			return nil
+		}
+		_, _ = s.Resume(w.Ctx, &task.ResumeRequest{ID: w.bundle.ID})
+		_, _ = s.Kill(w.Ctx, &task.KillRequest{ID: w.bundle.ID, Signal: 9, All: true})
+		_, err := s.Delete(w.Ctx, &task.DeleteRequest{ID: w.bundle.ID})
+		if errdefs.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("delete after it: %w", err)
+	}
+	w.Remove(w.bundle)
+	return nil
+}
+
+// lost reports whether a connection broke: the shim could not read or write there.
+func lost(err error) bool {
+	for _, words := range []string{"ttrpc: closed", "connection reset", "broken pipe", "EOF"} {
+		if strings.Contains(err.Error(), words) {
+			return true
+		}
+	}
+	return false
+}
+
+// bystanders checks that the other containers of the same shim and of another live, and that both shims answer.
+func (w *world) bystanders() error {
+	var errs []error
+	for s, b := range map[*fakecontainerd.Shim]*fakecontainerd.Bundle{w.shim: w.home, w.other: w.stays} {
+		state, err := s.State(w.Ctx, &task.StateRequest{ID: b.ID})
+		if err == nil && !harness.Alive(int(state.GetPid())) {
+			err = errors.New("its init is dead")
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("container %s: %w", b.ID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+const deleteCommand = "delete command"
+
+// The shim dies at the first system call of a kind, at the second, and so on, or the delete command does. The next
+// delete command removes everything, and nobody else is harmed. The variables of TestSweep choose.
+func TestSweep_KillLeavesNothing(t *testing.T) {
+	harness.OursOnly(t, "what is left after a kill")
+	all := []string{deleteCommand}
+	for _, o := range sweepOps() {
+		all = append(all, o.name)
+	}
+	ops := chosen(t, "SHIM_SWEEP_OPS", all, []string{"create", "delete", "pod", deleteCommand})
+	calls := chosen(t, "SHIM_SWEEP_CALLS", sweepCalls, []string{"mkdirat", "mount", "renameat", "unlinkat", "umount2", "clone"})
+	killed := map[string]int{} // by each operation
+	for _, name := range ops {
+		for _, call := range calls {
+			hit := true
+			for n := 1; hit && n <= sweepLimit; n++ {
+				t.Run(fmt.Sprintf("%s/%s/%d", name, call, n), func(t *testing.T) {
+					hit = killAt(t, name, harness.Fault{Call: call, Err: harness.Killed, When: fmt.Sprint(n)})
+				})
+				if hit {
+					killed[name]++
+				}
+			}
+			if hit {
+				t.Errorf("%s: the call %d of %s still kills", name, sweepLimit, call)
+			}
+		}
+		if killed[name] == 0 {
+			t.Errorf("nothing was killed in %s", name)
+		}
+	}
+	t.Logf("kills: %v", killed)
+}
+
+// killAt has a call of an operation kill the process that makes it, and reports whether there was such a call.
+func killAt(t *testing.T, name string, fault harness.Fault) (hit bool) {
+	t.Helper()
+	w := newWorld(newFake(t))
+	faults := harness.Inject(t, fault)
+	operation := func(name string) sweepOp {
+		return sweepOps()[slices.IndexFunc(sweepOps(), func(o sweepOp) bool { return o.name == name })]
+	}
+	if name == deleteCommand {
+		w.begin(operation("exec")) // with a container that runs
+		w.Must(unix.Kill(w.shim.Pid, unix.SIGKILL), "kill the shim")
+		w.Faults = faults
+		_, err := w.DeleteCommand(w.bundle)
+		w.Faults = nil
+		if err != nil && !strings.Contains(err.Error(), "signal: killed") {
+			t.Error(err)
+		}
+		removeDead(w)
+		return err != nil
+	}
+	o := operation(name)
+	w.begin(o)
+	detach := faults.Into(w.target().Pid)
+	err := o.do(w)
+	died := err != nil && lost(err)
+	if died {
+		harness.Eventually(t, "death of the shim", func() error {
+			if harness.Alive(w.target().Pid) {
+				return fmt.Errorf("it lives after %w", err)
+			}
+			return nil
+		})
+	}
+	detach()
+	if died {
+		removeDead(w)
+		return true
+	}
+	w.Must(w.finish(), "finish")
+	w.Must(w.bystanders(), "bystanders")
+	w.end()
+	return err != nil // a child of the shim was killed
+}
+
+// kind is a system call that fails with an error in an operation.
+type kind struct {
+	Op   string `json:"op"`
+	Err  string `json:"err"`
+	Call string `json:"call"`
+}
+
+// result is what came of the runs in which the first, the second… call of a kind failed.
+type result struct {
+	kind
+	Runs    int      `json:"runs"`
+	Failed  int      `json:"failed"`  // operations
+	Lost    int      `json:"lost"`    // operations whose connection broke
+	Runtime int      `json:"runtime"` // ended or hung in Go's runtime
+	Bad     []string `json:"bad,omitempty"`
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("%d runs, %d failed, %d lost the connection, %d ended Go's runtime or hung there, %d are wrong",
+		r.Runs, r.Failed, r.Lost, r.Runtime, len(r.Bad))
+}
+
+// sweep is the whole of it, with what earlier runs have written to the same file. Tests that run at the same time use it.
+type sweep struct {
+	tb   testing.TB
+	file *os.File // gets a line for each kind; nil: none
+
+	mu      sync.Mutex
+	results map[kind]result // guarded by mu
+	order   []kind          // guarded by mu
+}
+
+// newSweep goes on where an earlier run has ended that wrote to the file; with an empty name nothing is kept.
+func newSweep(tb testing.TB, name string) *sweep {
+	tb.Helper()
+	s := &sweep{tb: tb, results: map[kind]result{}}
+	if name == "" {
+		return s
+	}
+	if err := s.load(name); err != nil {
+		tb.Fatal(err)
+	}
+	err := os.MkdirAll(filepath.Dir(name), 0o755)
+	if err == nil {
+		s.file, err = os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.file.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+func (s *sweep) load(name string) error {
+	file, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var r result
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		s.keep(r)
+	}
+	return lines.Err()
+}
+
+// keep has a result in the table. A later one of the same kind replaces it.
+func (s *sweep) keep(r result) {
+	if _, ok := s.results[r.kind]; !ok {
+		s.order = append(s.order, r.kind)
+	}
+	s.results[r.kind] = r
+}
+
+// add keeps a result, in the file too.
+func (s *sweep) add(r result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keep(r)
+	if s.file == nil {
+		return
+	}
+	line, err := json.Marshal(r)
+	if err == nil {
+		_, err = s.file.Write(append(line, '\n'))
+	}
+	if err != nil {
+		s.tb.Error(err)
+	}
+}
+
+// done reports whether a kind is done.
+func (s *sweep) done(k kind) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.results[k]
+	return ok
+}
+
+// has reports whether all kinds of an operation are done.
+func (s *sweep) has(op string, errs []string, kinds func(op, errno string) []string) bool {
+	for _, e := range errs {
+		for _, c := range kinds(op, e) {
+			if !s.done(kind{op, e, c}) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// sum adds up the results of an operation with an error.
+func (s *sweep) sum(op, errno string) (all result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, r := range s.results {
+		if k.Op == op && k.Err == errno {
+			all.Runs += r.Runs
+			all.Failed += r.Failed
+			all.Lost += r.Lost
+			all.Runtime += r.Runtime
+			all.Bad = append(all.Bad, r.Bad...)
+		}
+	}
+	return all
+}
+
+// report writes the table, to the log and to the file SHIM_SWEEP_TABLE.
+func (s *sweep) report(t *testing.T, ops, errs []string) {
+	t.Helper()
+	var b strings.Builder
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "operation\t%s\n", strings.Join(errs, "\t"))
+	for _, o := range ops {
+		row := []string{o}
+		for _, e := range errs {
+			r := s.sum(o, e)
+			row = append(row, fmt.Sprintf("%d/%d/%d", r.Runs, r.Failed+r.Lost, len(r.Bad)))
+		}
+		fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	_ = table.Flush() // into memory
+	b.WriteString("\ncalls that failed / operations that failed by it / shims that died, hung or left something, or said nothing of the step\n")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.order {
+		for _, text := range s.results[k].Bad {
+			b.WriteString("\n" + text + "\n")
+		}
+	}
+	t.Log("\n" + b.String())
+	if name := os.Getenv("SHIM_SWEEP_TABLE"); name != "" {
+		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSweep_GoesOnWhereItWasEnded(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "dir", "results")
+	first, second := kind{"create", "EIO", "read"}, kind{"create", "EIO", "write"}
+	s := newSweep(t, name)
+	s.add(result{kind: first, Runs: 3, Failed: 1, Bad: []string{"died"}})
+	again := newSweep(t, name)
+	all := func(_, _ string) []string { return []string{"read", "write"} }
+	if !again.done(first) || again.done(second) || again.has("create", []string{"EIO"}, all) {
+		t.Errorf("results = %v, want the first kind and not the second", again.results)
+	}
+	again.add(result{kind: second, Runs: 2})
+	if got := again.sum("create", "EIO"); got.Runs != 5 || got.Failed != 1 || len(got.Bad) != 1 {
+		t.Errorf("sum = %v, want 5 runs, 1 failed, 1 wrong", got)
+	}
+	if !newSweep(t, name).has("create", []string{"EIO"}, all) {
+		t.Error("the operation is not done after both")
+	}
 }
