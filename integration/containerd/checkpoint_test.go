@@ -4,11 +4,21 @@
 package containerd_test
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
+	runcoptions "github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/integration/harness"
@@ -35,4 +45,152 @@ func TestCheckpoint_WithoutCRIUTheErrorNamesIt(t *testing.T) {
 	wantMissing("create from a checkpoint", err)
 	_, err = c.Task.Delete(e.ctx, client.WithProcessKill)
 	e.must(err, "delete")
+}
+
+// needCriu skips a test where there is no criu that works with the kernel: Debian's 3.17 does not with Linux 6.18.
+func needCriu(tb testing.TB) {
+	tb.Helper()
+	if out, err := exec.Command("criu", "check").CombinedOutput(); err != nil {
+		lacking(tb, "criu", "a criu that works with this kernel: "+err.Error()+"\n"+string(out))
+	}
+	if _, err := exec.LookPath("iptables-restore"); err != nil {
+		lacking(tb, "criu", "iptables-restore, which criu calls")
+	}
+}
+
+// counting prints a number at each SIGUSR1.
+var counting = []string{"/bin/sh", "-c", "n=5; trap 'n=$((n+1)); echo $n' USR1; echo up; while :; do sleep 0.05; done"}
+
+// withExit ends the container with its checkpoint.
+func withExit(info *client.CheckpointTaskInfo) error {
+	info.Options.(*runcoptions.CheckpointOptions).Exit = true
+	return nil
+}
+
+// count starts a container that counts, which has come to 6 then.
+func (e *env) count(id string, cfg config) *task {
+	e.Helper()
+	c := e.run(id, cfg, counting...)
+	c.out.WaitFor(e, "up\n")
+	e.must(c.process.Kill(e.ctx, syscall.SIGUSR1), "SIGUSR1")
+	c.out.WaitFor(e, "6\n")
+	return c
+}
+
+// restore makes a container of an image, and has it count on.
+func (e *env) restore(id, image string, cfg config) *task {
+	e.Helper()
+	cfg.task = append(cfg.task, client.WithRestoreImagePath(image))
+	c := e.run(id, cfg, counting...)
+	e.must(c.process.Kill(e.ctx, syscall.SIGUSR1), "SIGUSR1")
+	c.out.WaitFor(e, "7\n")
+	return c
+}
+
+// end checkpoints a container, which ends with it and is still to be deleted.
+func (t *task) end() (image string) {
+	t.e.Helper()
+	image = filepath.Join(t.e.TempDir(), "image")
+	_, err := t.Checkpoint(t.e.ctx, client.WithCheckpointImagePath(image), withExit)
+	t.e.must(err, "checkpoint")
+	return image
+}
+
+// The checkpoint is made while an exec runs, which is no part of it.
+func TestCheckpoint_OfAContainerWhoseExecsHaveCgroups(t *testing.T) {
+	harness.OursOnly(t, "exec-limits")
+	needCriu(t)
+	e := newEnv(t)
+	for i, opts := range []oci.SpecOpts{execLimits("on"), execLimits("pids=50,memory=64Mi")} {
+		cfg := config{opts: with(opts)}
+		c := e.count(fmt.Sprint("c", i), cfg)
+		x := c.family("e1")
+		image := c.end()
+		x.wantExit(137)
+		c.wantExit(137)
+		r := e.restore(fmt.Sprint("r", i), image, cfg)
+		r.wantProcesses(2) // the shell and its sleep
+		y := r.family("e1")
+		if groups := r.execCgroups(); len(groups) == 0 {
+			t.Error("no cgroup of the exec in the restored container")
+		}
+		y.kill()
+		r.kill()
+		if left := r.execCgroups(); len(left) > 0 {
+			t.Errorf("cgroups left: %v", left)
+		}
+	}
+}
+
+func TestSystemd_CheckpointIsRestoredInAScope(t *testing.T) {
+	needCgroup2(t)
+	needCriu(t)
+	e := newSystemdEnv(t)
+	limit := oci.WithMemoryLimit(64 * mib)
+	c := e.count("c1", config{opts: with(e.scoped("c1"), limit)})
+	first := cgroupOf(t, e.scopeOf("c1"))
+	image := c.end()
+	c.wantExit(137)
+	wantNoUnit(t, e.scopeOf("c1"), first)
+	r := e.restore("c2", image, config{opts: with(e.scoped("c2"), limit)})
+	unit := e.scopeOf("c2")
+	dir := cgroupOf(t, unit)
+	pids := strings.Fields(control(t, dir, "cgroup.procs"))
+	if !slices.Contains(pids, strconv.Itoa(int(r.Task.Pid()))) {
+		t.Errorf("%s has the processes %v, want %d among them", unit, pids, r.Task.Pid())
+	}
+	wantProperty(t, unit, "MemoryMax", strconv.Itoa(64*mib))
+	if got, want := control(t, dir, "memory.max"), strconv.Itoa(64*mib); got != want {
+		t.Errorf("memory.max = %s, want %s", got, want)
+	}
+	r.kill()
+	wantNoUnit(t, unit, dir)
+}
+
+func TestCheckpoint_HasNoDirectoryOfTheHost(t *testing.T) {
+	e, empty := newHostEnv(t)
+	host := with(annotations(annotationHostRootfs, "default"))
+	image := filepath.Join(t.TempDir(), "image")
+	c := e.run("c1", config{rootfs: empty, opts: host}, "/bin/sh", "-c", "echo ready; exec sleep 1000")
+	c.out.WaitFor(t, "ready")
+	_, err := c.Task.Checkpoint(e.ctx, client.WithCheckpointImagePath(image), withExit)
+	wantError(t, err, errdefs.ErrFailedPrecondition, annotationHostRootfs, "default", "cannot be checkpointed")
+	if _, err := os.Stat(image); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("image of the refused checkpoint: %v, want none", err)
+	}
+	if status := c.status("c1"); status.Status != client.Running {
+		t.Errorf("after the refused checkpoint = %+v, want running", status)
+	}
+	c.kill()
+}
+
+// What a checkpoint has is where the container could run when it was made.
+func TestCPUSet_OfARestoredContainer(t *testing.T) {
+	for _, program := range []string{"criu", "iptables-restore"} {
+		if _, err := exec.LookPath(program); err != nil {
+			lacking(t, "criu", program)
+		}
+	}
+	e := newCPUSetEnv(t)
+	// containerd's client restores only with options of the runc shim, which can allow no other source than the parent.
+	e.allowed = nil
+	parent := source{e, filepath.Join("/sys/fs/cgroup", e.namespace)}
+	parent.set("0-1")
+	follow := with(annotations(annotationSource, "parent"))
+	image := filepath.Join(t.TempDir(), "image")
+	c := e.run("c1", config{opts: follow}, "sleep", "1000")
+	_, err := c.Task.Checkpoint(e.ctx, client.WithCheckpointImagePath(image))
+	e.must(err, "checkpoint")
+	c.kill()
+	parent.set("2-3")
+	restored := e.run("c2", config{opts: follow, task: []client.NewTaskOpts{client.WithRestoreImagePath(image)}},
+		"sleep", "1000")
+	if got := control(t, restored.cgroup(), "cpuset.cpus"); got != "2-3" {
+		t.Errorf("cpuset.cpus after Start = %q, want 2-3", got)
+	}
+	wantRunsOn(t, "restored", restored.Task.Pid(), "2-3")
+	parent.set("1")
+	restored.wantCPUs("the source changed", "1")
+	restored.kill()
+	e.wantQuiet()
 }

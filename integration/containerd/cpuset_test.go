@@ -6,6 +6,7 @@ package containerd_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,11 +18,137 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/kernelversion"
 	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
 )
+
+const (
+	annotationSource = "io.containerd.sandbox.v1/cpuset.source"
+	annotationMems   = "io.containerd.sandbox.v1/cpuset.mems"
+)
+
+// needCPUSet2 skips a test of cpusets where they are not those of cgroup v2 or the CPUs are not 0-3.
+func needCPUSet2(t *testing.T) {
+	t.Helper()
+	harness.OursOnly(t, "a cpuset that follows another")
+	if !unified() || !slices.Contains(strings.Fields(control(t, "/sys/fs/cgroup", "cgroup.controllers")), "cpuset") {
+		lacking(t, "cpuset2", "cgroup v2 with the cpuset controller (make test-v2)")
+	}
+	if got := control(t, "/sys/devices/system/cpu", "online"); got != "0-3" {
+		lacking(t, "cpuset2", "the CPUs 0-3, not "+got)
+	}
+}
+
+// newCPUSetEnv is newEnv for such a test.
+func newCPUSetEnv(t *testing.T) *env {
+	t.Helper()
+	needCPUSet2(t)
+	e := newEnv(t)
+	e.allow("cpuset.source")
+	top := filepath.Join("/sys/fs/cgroup", e.namespace)
+	e.must(os.Mkdir(top, 0o755), "make a cgroup") // env.finish removes it
+	for _, dir := range []string{"/sys/fs/cgroup", top} {
+		writeControl(t, dir, "cgroup.subtree_control", "+cpuset")
+	}
+	return e
+}
+
+// source makes a cgroup of some CPUs, which ends with the test.
+func (e *env) source(name, cpus string) source {
+	e.Helper()
+	s := source{e, e.makeCgroup(name)}
+	s.set(cpus)
+	return s
+}
+
+// source is a cgroup that containers follow.
+type source struct {
+	e   *env
+	dir string
+}
+
+func (s source) set(cpus string) {
+	s.e.Helper()
+	writeControl(s.e, s.dir, "cpuset.cpus", cpus)
+}
+
+// annotation lets a container follow s.
+func (s source) annotation() oci.SpecOpts {
+	return oci.WithAnnotations(map[string]string{annotationSource: strings.TrimPrefix(s.dir, "/sys/fs/cgroup")})
+}
+
+// grouped puts a container into a shim with others.
+func grouped(name string) oci.SpecOpts {
+	return oci.WithAnnotations(map[string]string{"io.containerd.runc.v2.group": name})
+}
+
+// cgroup is the directory of a container's cgroup.
+func (t *task) cgroup() string {
+	t.e.Helper()
+	spec, err := t.container.Spec(t.e.ctx)
+	t.e.must(err, "spec")
+	return filepath.Join("/sys/fs/cgroup", spec.Linux.CgroupsPath)
+}
+
+// showAffinity prints the CPUs that it may run on.
+var showAffinity = []string{"grep", "Cpus_allowed_list", "/proc/self/status"}
+
+// wantAffinity compares what showAffinity printed.
+func (p *process) wantAffinity(want string) {
+	p.e.Helper()
+	if got := strings.TrimSpace(strings.TrimPrefix(p.out.String(), "Cpus_allowed_list:")); got != want {
+		p.e.Errorf("%s may run on %q, want %q", p.ID(), got, want)
+	}
+}
+
+// wantRunsOn waits until a process may run on some CPUs and no others.
+func wantRunsOn(tb testing.TB, when string, pid uint32, want string) {
+	tb.Helper()
+	harness.Eventually(tb, fmt.Sprintf("%s: process %d runs on %s", when, pid, want), func() error {
+		text := control(tb, fmt.Sprintf("/proc/%d", pid), "status")
+		_, list, _ := strings.Cut(text, "\nCpus_allowed_list:")
+		if list, _, _ = strings.Cut(list, "\n"); strings.TrimSpace(list) != want {
+			return fmt.Errorf("it runs on %s", strings.TrimSpace(list))
+		}
+		return nil
+	})
+}
+
+// wantCPUs waits until a container's cgroup has a list.
+func (t *task) wantCPUs(when, want string) {
+	t.e.Helper()
+	harness.Eventually(t.e, when+": cpuset.cpus is "+want, func() error {
+		if got := control(t.e, t.cgroup(), "cpuset.cpus"); got != want {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
+}
+
+// wantLog waits until a text is in the log of containerd and the shims.
+func (e *env) wantLog(text string) {
+	e.Helper()
+	harness.Eventually(e, fmt.Sprintf("%q in the log", text), func() error {
+		if log := e.containerd.LogFrom(e.logStart); !strings.Contains(log, text) {
+			return fmt.Errorf("the log is %d bytes of other text", len(log))
+		}
+		return nil
+	})
+}
+
+// wantQuiet checks that no shim complained.
+func (e *env) wantQuiet() {
+	e.Helper()
+	for line := range strings.Lines(e.containerd.LogFrom(e.logStart)) {
+		if strings.Contains(line, "cpuset") &&
+			(strings.Contains(line, "level=warning") || strings.Contains(line, "level=error")) {
+			e.Errorf("the log says %s", line)
+		}
+	}
+}
 
 // The program's first act is to say where it may run.
 func TestCPUSet_HoldsFromTheFirstInstructionOn(t *testing.T) {
@@ -46,15 +173,12 @@ func TestCPUSet_FollowsItsSource(t *testing.T) {
 	c := e.run("c1", config{opts: with(shared.annotation(), delegated)}, "sh", "-c",
 		strings.Replace(nest, "+memory", "+cpuset +memory", 1)+"sleep 1000 & wait")
 	c.out.WaitFor(t, "nested")
-	before := c.exec("before", config{}, nil, "sleep", "1000")
-	e.must(before.Start(e.ctx), "start an exec")
+	before := c.startExec("before", config{}, nil, "sleep", "1000")
 	for _, list := range []string{"2-3", "0", "1-3"} {
 		shared.set(list)
 		wantRunsOn(t, "the source changed", c.Task.Pid(), list) // in a cgroup of its own making
 		wantRunsOn(t, "the source changed", before.Pid(), list)
-		after := c.exec("after"+list[:1], config{}, nil, showAffinity...)
-		e.must(after.Start(e.ctx), "start an exec")
-		after.wantExit(0)
+		after := c.runExec("after"+list[:1], showAffinity...)
 		after.wantAffinity(list)
 	}
 	c.wantCPUs("the source changed", "1-3")
@@ -168,38 +292,6 @@ func TestCPUSet_IsPinnedByUpdate(t *testing.T) {
 	w.kill()
 }
 
-// The kernel takes a partition root's CPUs from all others, so it is not written.
-func TestCPUSet_OfAPartitionRoot(t *testing.T) {
-	e := newCPUSetEnv(t)
-	shared := e.source("shared", "0-1")
-	c := e.run("c1", config{opts: with(shared.annotation())}, "sleep", "1000")
-	writeControl(t, c.cgroup(), "cpuset.cpus.partition", "root") // not a valid one, as its parent is none
-	shared.set("2")
-	e.wantLog("must be member to follow a source")
-	c.wantCPUs("a partition root", "0-1")
-	writeControl(t, c.cgroup(), "cpuset.cpus.partition", "member")
-	c.wantCPUs("a member again", "2")
-	c.kill()
-}
-
-func TestCPUSet_WhileACPUIsUnplugged(t *testing.T) {
-	const cpu3 = "/sys/devices/system/cpu/cpu3"
-	if !slices.Contains(strings.Split(os.Getenv("SHIM_TEST_REQUIRE"), ","), "hotplug") {
-		lacking(t, "hotplug", "a machine whose CPU 3 may be taken offline")
-	}
-	e := newCPUSetEnv(t)
-	shared := e.source("shared", "2-3")
-	c := e.run("c1", config{opts: with(shared.annotation())}, "sleep", "1000")
-	t.Cleanup(func() { writeControl(t, cpu3, "online", "1") })
-	writeControl(t, cpu3, "online", "0")
-	c.wantCPUs("unplugged", "2")
-	wantRunsOn(t, "unplugged", c.Task.Pid(), "2")
-	writeControl(t, cpu3, "online", "1")
-	c.wantCPUs("plugged in", "2-3")
-	c.kill()
-	e.wantQuiet()
-}
-
 func TestCPUSet_WhileContainersComeAndGo(t *testing.T) {
 	e := newCPUSetEnv(t)
 	shared := e.source("shared", "0")
@@ -285,4 +377,352 @@ func TestCPUSet_OfAKilledShim(t *testing.T) {
 	if got := control(t, shared.dir, "cpuset.cpus"); got != "2-3" {
 		t.Errorf("the source has %q, want 2-3", got)
 	}
+}
+
+func TestCPUSet_SourcesThatAreRefused(t *testing.T) {
+	e := newCPUSetEnv(t)
+	e.source("other", "3")
+	pod := e.source("pod", "0-1")
+	writeControl(t, pod.dir, "cgroup.subtree_control", "+cpuset")
+	for id, tt := range map[string]struct {
+		source string
+		class  error
+		words  []string
+	}{
+		"missing":  {e.namespace + "/missing", errdefs.ErrNotFound, []string{e.namespace + "/missing"}},
+		"above":    {"../../etc", errdefs.ErrInvalidArgument, []string{`"../../etc"`, "must not have an element .."}},
+		"own":      {e.namespace + "/pod/own", errdefs.ErrInvalidArgument, []string{"the container's own cgroup"}},
+		"disjoint": {e.namespace + "/other", errdefs.ErrFailedPrecondition, []string{`"3"`, `"0-1"`}},
+	} {
+		opts := with(oci.WithCgroup("/"+e.namespace+"/pod/"+id),
+			oci.WithAnnotations(map[string]string{annotationSource: tt.source}))
+		_, err := e.tryCreate(id, config{opts: opts}, "true")
+		wantError(t, err, tt.class, append(tt.words, annotationSource)...)
+		wantGone(t, pod.dir+"/"+id)
+	}
+	_, err := e.tryCreate("option", config{new: withOptions(e, `CpusetSource = "`+e.namespace+`/missing"`)}, "true")
+	wantError(t, err, errdefs.ErrNotFound, "CpusetSource", e.namespace+"/missing")
+}
+
+// nomad is the tree of cgroups that Nomad has since 1.7 (client/lib/cgroupslib): of all tasks that reserve no cores, and
+// of those that do, each with one scope for a task, which has no list of its own.
+type nomad struct {
+	e              *env
+	share, reserve source
+}
+
+func newNomad(e *env) nomad {
+	e.Helper()
+	top := e.makeCgroup("nomad.slice")
+	writeControl(e, top, "cgroup.subtree_control", "+cpuset")
+	n := nomad{e, e.source("nomad.slice/share.slice", "0-3"), source{e, e.makeCgroup("nomad.slice/reserve.slice")}}
+	for _, s := range []source{n.share, n.reserve} {
+		writeControl(e, s.dir, "cgroup.subtree_control", "+cpuset")
+	}
+	return n
+}
+
+// move writes both lists in Nomad's order, as reserving and releasing do.
+func (n nomad) move(share, reserve string) {
+	n.e.Helper()
+	n.share.set(share)
+	n.reserve.set(reserve)
+}
+
+// alloc is the id of an allocation. The containerd driver of Nomad calls containers as Nomad calls the cgroups.
+func alloc(i int) string { return fmt.Sprintf("0f5ad3c0-1234-5678-9abc-%012x", i) }
+
+// run runs a task in the cgroup that the page about Nomad says, with cores of its own unless there are none.
+func (n nomad) run(i int, name, cores string, options []client.NewContainerOpts) *task {
+	n.e.Helper()
+	id := alloc(i) + "." + name + ".scope"
+	top := strings.TrimPrefix(filepath.Dir(n.share.dir), "/sys/fs/cgroup")
+	opts := with(oci.WithCgroup(filepath.Join(top, id)))
+	if cores != "" {
+		opts = append(opts, oci.WithCPUs(cores))
+	}
+	return n.e.run(id, config{new: options, opts: opts}, "sleep", "1000")
+}
+
+// Twenty tasks share, others reserve a core each and give it back.
+func TestCPUSet_InNomadsCgroups(t *testing.T) {
+	e := newCPUSetEnv(t)
+	n := newNomad(e)
+	path := strings.TrimPrefix(filepath.Dir(n.share.dir), "/sys/fs/cgroup/")
+	options := withOptions(e, fmt.Sprintf(`CpusetSource = "%[1]s/other.slice/{alloc}.{task}.scope, %[1]s/other.slice/{id}, %[1]s/share.slice"`, path))
+	shared := make([]*task, 20)
+	for i := range shared {
+		shared[i] = n.run(i, "web", "", options)
+	}
+	reserving := func(i int, core string) (*task, string) {
+		scope := filepath.Join(n.reserve.dir, alloc(i)+".db.scope")
+		e.must(os.Mkdir(scope, 0o755), "make the scope of a task")
+		return n.run(i, "db", core, options), scope
+	}
+	want := func(when, share string, reserved map[*task]string) {
+		t.Helper()
+		for _, c := range shared {
+			c.wantCPUs(when, share)
+			wantRunsOn(t, when, c.Task.Pid(), share)
+		}
+		for c, core := range reserved {
+			if got := control(t, c.cgroup(), "cpuset.cpus"); got != core {
+				t.Errorf("%s: %s has %q, want the core that it reserved, %s", when, c.ID(), got, core)
+			}
+			p := c.startExec("cpus", config{}, nil, "sleep", "1000")
+			wantRunsOn(t, when+", an exec", p.Pid(), core)
+			p.kill()
+		}
+	}
+	want("at first", "0-3", nil)
+	n.move("0-2", "3")
+	first, firstScope := reserving(100, "3")
+	want("one core is reserved", "0-2", map[*task]string{first: "3"})
+	n.move("0-1", "2-3")
+	second, secondScope := reserving(101, "2")
+	want("two cores are reserved", "0-1", map[*task]string{first: "3", second: "2"})
+	first.kill()
+	e.must(os.Remove(firstScope), "remove the scope of a task")
+	n.move("0-1,3", "2")
+	want("one is released", "0-1,3", map[*task]string{second: "2"})
+	// Through Docker's driver Nomad gives a container its cores itself: what it writes stays.
+	n.move("0-2", "3")
+	writeControl(t, second.cgroup(), "cpuset.cpus", "3")
+	want("another core", "0-2", map[*task]string{second: "3"})
+	second.kill()
+	e.must(os.Remove(secondScope), "remove the scope of a task")
+	n.share.set("0-3")
+	want("all are released", "0-3", nil)
+	for _, c := range shared {
+		c.kill()
+	}
+	e.wantQuiet()
+}
+
+// recordAffinity prints, some ten times a second, where it may run, between the times at which it began and ended to
+// look. It starts no process for that.
+const recordAffinity = `mkfifo /tmp/never; exec 3<>/tmp/never
+while :; do
+	read -r began _ </proc/uptime
+	while read -r key value; do [ "$key" = Cpus_allowed_list: ] && cpus=$value; done </proc/self/status
+	read -r ended _ </proc/uptime
+	echo "$began $cpus $ended"
+	read -r -t 0.1 _ <&3
+done`
+
+// assigned is what a source had, from begin to end, as the time since boot. While it is written it has both.
+type assigned struct {
+	cpus       string
+	begin, end time.Duration
+}
+
+// sinceBoot is the clock of /proc/uptime.
+func sinceBoot(tb testing.TB) time.Duration {
+	tb.Helper()
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(now.Nano())
+}
+
+// pool is a source with all that it had.
+type pool struct {
+	source
+	had []assigned
+}
+
+// assign gives the pool other CPUs.
+func (p *pool) assign(cpus string) {
+	p.e.Helper()
+	begin := sinceBoot(p.e)
+	p.set(cpus)
+	if n := len(p.had); n > 0 {
+		p.had[n-1].end = sinceBoot(p.e)
+	}
+	p.had = append(p.had, assigned{control(p.e, p.dir, "cpuset.cpus"), begin, 1 << 62})
+}
+
+// late returns how long before a look the pool had what was seen for the last time, 0 if it had it then.
+func (p *pool) late(cpus string, began, ended time.Duration) (time.Duration, bool) {
+	for _, a := range slices.Backward(p.had) {
+		if a.cpus == cpus && a.begin <= ended {
+			return max(0, began-a.end), true
+		}
+	}
+	return 0, false
+}
+
+// setting reads a number from the environment.
+func setting(tb testing.TB, name string, otherwise int) int {
+	tb.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		tb.Fatalf("%s=%q: want a positive number", name, text)
+	}
+	return n
+}
+
+// A scheduler keeps two reserved pools of CPUs and a shared one, and moves CPUs between them. Each container writes
+// down where it may run. SHIM_TEST_CPUSET_SECONDS and SHIM_TEST_CPUSET_CONTAINERS make it longer and larger.
+func TestCPUSet_UnderAScheduler(t *testing.T) {
+	moveEvery, bound := harness.Slow(100*time.Millisecond), harness.Slow(500*time.Millisecond)
+	length := time.Duration(setting(t, "SHIM_TEST_CPUSET_SECONDS", 3)) * time.Second
+	count := setting(t, "SHIM_TEST_CPUSET_CONTAINERS", 4)
+	e := newCPUSetEnv(t)
+	pools := []*pool{
+		{source: source{e, e.makeCgroup("share")}},
+		{source: source{e, e.makeCgroup("reserve_a")}},
+		{source: source{e, e.makeCgroup("reserve_b")}},
+	}
+	move := func() {
+		// Each has one CPU, the fourth goes to any.
+		lists := [][]string{{}, {}, {}}
+		for i, cpu := range rand.Perm(4) {
+			to := i
+			if i == len(lists) {
+				to = rand.IntN(len(lists))
+			}
+			lists[to] = append(lists[to], strconv.Itoa(cpu))
+		}
+		for i, p := range pools {
+			p.assign(strings.Join(lists[i], ","))
+		}
+	}
+	move()
+	tasks := make([]*task, count)
+	for i := range tasks {
+		// Half are in one shim.
+		opts := with(pools[i%len(pools)].annotation())
+		if i%2 == 0 {
+			opts = append(opts, grouped("c0"))
+		}
+		tasks[i] = e.run("c"+strconv.Itoa(i), config{opts: opts}, "sh", "-c", recordAffinity)
+		move()
+	}
+	tick, over := time.NewTicker(moveEvery), time.After(length)
+	defer tick.Stop()
+	for going := true; going; {
+		select {
+		case <-tick.C:
+			move()
+		case <-over:
+			going = false
+		}
+	}
+	var lates []time.Duration
+	for _, c := range slices.Backward(tasks) { // c0 has the others' shim
+		c.kill()
+	}
+	for i, c := range tasks {
+		lates = append(lates, wantAssigned(t, c, pools[i%len(pools)], bound)...)
+	}
+	e.wantQuiet()
+	slices.Sort(lates)
+	moves := len(pools[0].had)
+	if want := count * int(length/time.Second); len(lates) < want {
+		t.Fatalf("%d records, want one a second and container, %d", len(lates), want)
+	}
+	onTime, _ := slices.BinarySearch(lates, 1)
+	t.Logf("%d containers, %d moves, %d records: %d as assigned at that time, 99 %% at most %v late, all at most %v",
+		count, moves, len(lates), onTime, lates[len(lates)*99/100], lates[len(lates)-1])
+	if want := len(lates) * 3 / 4; onTime < want {
+		t.Errorf("%d of %d records are as assigned at that time, want %d at least", onTime, len(lates), want)
+	}
+}
+
+// wantAssigned checks each record of a container and returns how late they are.
+func wantAssigned(tb testing.TB, c *task, p *pool, bound time.Duration) []time.Duration {
+	tb.Helper()
+	var lates []time.Duration
+	for line := range strings.Lines(c.out.String()) {
+		fields := strings.Fields(line)
+		if len(fields) != 3 || !strings.HasSuffix(line, "\n") {
+			continue // it was killed while it wrote
+		}
+		began, ended := uptime(tb, fields[0]), uptime(tb, fields[2])
+		late, ok := p.late(fields[1], began, ended)
+		switch {
+		case !ok:
+			tb.Errorf("%s at %v: runs on %s, which its source never had", c.ID(), began, fields[1])
+		case late > bound:
+			tb.Errorf("%s at %v: runs on %s, which its source last had %v before, want at most %v", c.ID(), began,
+				fields[1], late, bound)
+		}
+		lates = append(lates, late)
+	}
+	return lates
+}
+
+// uptime reads a time of /proc/uptime, which is cut off to hundredths of a second.
+func uptime(tb testing.TB, text string) time.Duration {
+	tb.Helper()
+	seconds, err := time.ParseDuration(text + "s")
+	if err != nil {
+		tb.Fatalf("time %q: %v", text, err)
+	}
+	return seconds
+}
+
+// Systemd writes the CPUs of a unit again when it is reloaded, so the unit has to follow as well as its cgroup.
+func TestSystemd_CPUSetSurvivesAReload(t *testing.T) {
+	needCPUSet2(t)
+	e := newSystemdEnv(t)
+	e.allow("cpuset.source")
+	source := e.namespace + "-source.slice"
+	setCPUs := func(list string) {
+		t.Helper()
+		if out := systemctl(t, "set-property", "--runtime", source, "AllowedCPUs="+list); out != "" {
+			t.Fatalf("systemctl set-property: %s", out)
+		}
+	}
+	systemctl(t, "start", source)
+	t.Cleanup(func() {
+		systemctl(t, "stop", source)
+		systemctl(t, "revert", source)
+	})
+	setCPUs("0-1")
+	annotation := oci.WithAnnotations(map[string]string{
+		annotationSource: strings.TrimPrefix(cgroupOf(t, source), "/sys/fs/cgroup"), annotationMems: "true",
+	})
+	oomGroup := spec(func(s *oci.Spec) { s.Linux.Resources.Unified = map[string]string{"memory.oom.group": "1"} })
+	c := e.run("c1", config{opts: with(e.scoped("c1"), annotation, oomGroup)}, "sleep", "1000")
+	unit := e.scopeOf("c1")
+	dir := cgroupOf(t, unit)
+	want := func(when, list string) {
+		t.Helper()
+		harness.Eventually(t, when, func() error {
+			if got := control(t, dir, "cpuset.cpus"); got != list {
+				return fmt.Errorf("cpuset.cpus is %q, want %q", got, list)
+			}
+			if got := property(t, unit, "AllowedCPUs"); got != list {
+				return fmt.Errorf("AllowedCPUs is %q, want %q", got, list)
+			}
+			return nil
+		})
+		wantRunsOn(t, when, c.Task.Pid(), list)
+		// A reload does not keep this one before systemd 253.
+		if got := control(t, dir, "memory.oom.group"); got != "1" {
+			t.Errorf("%s: memory.oom.group = %q, want 1", when, got)
+		}
+		writeControl(t, dir, "memory.oom.group", "0")
+		e.wantReloaded(dir)
+		writeControl(t, dir, "memory.oom.group", "1")
+	}
+	want("at first", "0-1")
+	wantProperty(t, unit, "AllowedMemoryNodes", "0")
+	setCPUs("2")
+	want("the source changed", "2")
+	setCPUs("1-3")
+	want("the source changed again", "1-3")
+	e.must(c.Update(e.ctx, cpus("3")), "update")
+	setCPUs("0-1")
+	want("pinned", "3")
+	c.kill()
+	wantNoUnit(t, unit, dir)
+	e.wantQuiet()
 }

@@ -6,12 +6,16 @@ package containerd_test
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	cgroup1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	cgroup2 "github.com/containerd/cgroups/v3/cgroup2/stats"
+	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -23,8 +27,7 @@ func TestExec_RunsInTheContainerAndReportsItsExit(t *testing.T) { testExec(newEn
 
 func testExec(e *env) {
 	c := e.run("c1", config{}, "sleep", "1000")
-	x := c.exec("e1", config{}, nil, "sh", "-c", "tr '\\0' ' ' </proc/1/cmdline; echo err >&2; exit 3")
-	e.must(x.Start(e.ctx), "start e1")
+	x := c.startExec("e1", config{}, nil, "sh", "-c", "tr '\\0' ' ' </proc/1/cmdline; echo err >&2; exit 3")
 	x.wantExit(3)
 	if got, want := x.out.String(), "sleep 1000 "; got != want {
 		e.Errorf("stdout = %q, want %q", got, want)
@@ -41,8 +44,7 @@ func TestExec_ReadsItsInputUntilTheEnd(t *testing.T) {
 	c := e.run("c1", config{}, "sleep", "1000")
 	// More than a pipe holds, so that reading and writing must go on side by side.
 	text := strings.Repeat("0123456789abcdef\n", 1<<14)
-	x := c.exec("e1", config{stdin: strings.NewReader(text)}, nil, "cat")
-	e.must(x.Start(e.ctx), "start e1")
+	x := c.startExec("e1", config{stdin: strings.NewReader(text)}, nil, "cat")
 	e.must(x.CloseIO(e.ctx, withStdin), "close stdin of e1")
 	x.wantExit(0)
 	if got := x.out.String(); got != text {
@@ -54,52 +56,16 @@ func TestExec_ReadsItsInputUntilTheEnd(t *testing.T) {
 func TestExec_HasItsUserDirectoryAndEnvironment(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
-	x := c.exec("e1", config{}, func(p *specs.Process) {
+	x := c.startExec("e1", config{}, func(p *specs.Process) {
 		p.User = specs.User{UID: 1000, GID: 1000}
 		p.Cwd = "/tmp"
 		p.Env = append(p.Env, "GREETING=hello")
 	}, "sh", "-c", "id -u; id -g; pwd; echo $GREETING")
-	e.must(x.Start(e.ctx), "start e1")
 	x.wantExit(0)
 	if got, want := x.out.String(), "1000\n1000\n/tmp\nhello\n"; got != want {
 		t.Errorf("stdout = %q, want %q", got, want)
 	}
 	c.kill()
-}
-
-func TestExec_ThatCannotStartNamesTheReason(t *testing.T) {
-	e := newEnv(t)
-	c := e.run("c1", config{}, "sleep", "1000")
-	for _, tt := range []struct {
-		name   string
-		change func(*specs.Process)
-		want   string
-	}{
-		{"a program that does not exist", func(p *specs.Process) { p.Args = []string{"/no/such/program"} }, "/no/such/program"},
-		{"a program that is not in PATH", func(p *specs.Process) { p.Args = []string{"no-such-program"} }, "no-such-program"},
-		{"a directory that is a file", func(p *specs.Process) { p.Cwd = "/etc/passwd" }, "/etc/passwd"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			id := fmt.Sprintf("x%d", len(tt.name))
-			x := c.exec(id, config{}, tt.change, "true")
-			err := x.Start(e.ctx)
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("Start = %v, want an error that names %q", err, tt.want)
-			}
-			if _, err := x.Delete(e.ctx); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
-				t.Errorf("Delete after a failed Start = %v", err)
-			}
-		})
-	}
-	x := c.exec("after", config{}, nil, "true")
-	e.must(x.Start(e.ctx), "start after")
-	x.wantExit(0)
-	c.kill()
-	e.waitEvents("c1", "exec-added after | exec-start after | exit after | exit c1 137")
-	text := e.events.Text("c1")
-	if strings.Count(text, "exec-start") != 1 || strings.Count(text, "exit x") != 0 {
-		t.Errorf("events = %q, want no start and no exit of an exec that did not start", text)
-	}
 }
 
 func TestExec_NeverStartedCanBeDeleted(t *testing.T) {
@@ -169,8 +135,7 @@ func TestExec_DiesWithTheContainerAndReportsBeforeIt(t *testing.T) {
 		const n = 20
 		var execs []*process
 		for i := range n {
-			x := c.exec(fmt.Sprintf("%s%d", id, i), config{}, nil, "sleep", "1000")
-			e.must(x.Start(e.ctx), "start "+x.ID())
+			x := c.startExec(fmt.Sprintf("%s%d", id, i), config{}, nil, "sleep", "1000")
 			execs = append(execs, x)
 		}
 		e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill "+id)
@@ -192,8 +157,7 @@ func TestDelete_WaitsBrieflyForOutputThatAGrandchildHolds(t *testing.T) {
 	harness.OursOnly(t, "a Delete well below the 10 s that CRI waits")
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
-	x := c.exec("e1", config{}, nil, "sh", "-c", "sleep 1000 & echo done")
-	e.must(x.Start(e.ctx), "start e1")
+	x := c.startExec("e1", config{}, nil, "sh", "-c", "sleep 1000 & echo done")
 	if got := x.exit(); got != 0 {
 		t.Errorf("exit status of e1 = %d, want 0", got)
 	}
@@ -208,4 +172,109 @@ func TestDelete_WaitsBrieflyForOutputThatAGrandchildHolds(t *testing.T) {
 		t.Errorf("stdout = %q, want %q", got, "done\n")
 	}
 	c.kill()
+}
+
+// daemon starts a process in a session of its own, which is not its parent's to wait for any more. It makes a file.
+func daemon(file string) string {
+	return "(setsid sh -c 'touch " + file + "; sleep 1000' >/dev/null 2>&1 </dev/null &); "
+}
+
+// family is an exec of three processes: a shell, its child, and a daemon that makes a file.
+func (t *task) family(id string) *process {
+	t.e.Helper()
+	file := "/tmp/" + id
+	x := t.startExec(id, config{}, nil, "sh", "-c", daemon(file)+"sleep 1000 >/dev/null 2>&1 & echo started; wait")
+	x.out.WaitFor(t.e, "started")
+	t.file(file)
+	return x
+}
+
+// wantProcesses waits until Pids lists so many processes.
+func (t *task) wantProcesses(n int) {
+	t.e.Helper()
+	harness.Eventually(t.e, fmt.Sprintf("there are %d processes", n), func() error {
+		infos, err := t.Pids(t.e.ctx)
+		if err == nil && len(infos) != n {
+			err = fmt.Errorf("there are %d", len(infos))
+		}
+		return err
+	})
+}
+
+// execCgroups are the directories that the execs of a container have.
+func (t *task) execCgroups() []string {
+	t.e.Helper()
+	var found []string
+	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		dirs, err := filepath.Glob(filepath.Join(pattern, t.e.namespace, t.container.ID(), "exec-*"))
+		t.e.must(err, "look for cgroups")
+		found = append(found, dirs...)
+	}
+	return found
+}
+
+// cgroup v1 lets nothing die that is frozen: there it ends with the pause.
+func TestExec_DeadlineDuringAPause(t *testing.T) {
+	harness.OursOnly(t, "exec-limits")
+	e := newEnv(t)
+	for _, end := range []string{"resumed", "killed"} {
+		c := e.run(end, config{opts: with(execLimits("wall-time=1s"))}, "sleep", "1000")
+		x := c.startExec("x", config{}, nil, "sh", "-c", daemon("/tmp/daemon")+"echo started; while :; do sleep 1000; done")
+		x.out.WaitFor(t, "started")
+		c.file("/tmp/daemon")
+		e.must(c.Pause(e.ctx), "pause")
+		harness.Eventually(t, "the log tells of the limit", func() error {
+			want := `msg="killed: over its limit" container=` + end + " exec=x"
+			if log := e.containerd.LogFrom(e.logStart); !strings.Contains(log, want) {
+				return fmt.Errorf("log has no %q", want)
+			}
+			return nil
+		})
+		wantStatus(c, client.Paused)
+		if end == "resumed" {
+			e.must(c.Resume(e.ctx), "resume")
+			x.wantExit(137)
+			c.wantProcesses(1)
+			c.kill()
+			continue
+		}
+		e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill the container")
+		x.wantExit(137)
+		c.wantExit(137)
+	}
+}
+
+// What CRI does with a probe that takes too long: it kills the exec, and waits for the end of its output.
+func TestExec_OutputEndsWhenItIsKilled(t *testing.T) {
+	harness.OursOnly(t, "exec-limits")
+	e := newEnv(t)
+	c := e.run("c1", config{opts: with(execLimits("on"))}, "sleep", "1000")
+	// The daemon holds the output.
+	x := c.startExec("e1", config{}, nil, "sh", "-c", "(setsid sleep 1000 &); echo probing; sleep 1000; true")
+	x.out.WaitFor(t, "probing")
+	c.wantProcesses(4)
+	began := time.Now()
+	x.kill()
+	if took := time.Since(began); took > harness.Slow(2*time.Second) {
+		t.Errorf("kill and delete took %v although nobody holds the output", took)
+	}
+	c.wantProcesses(1)
+	c.kill()
+}
+
+// figures are some of a container's statistics.
+type figures struct {
+	cpu  time.Duration
+	pids uint64
+}
+
+func (t *task) figures() (f figures) {
+	t.e.Helper()
+	switch m := t.metrics().(type) {
+	case *cgroup1.Metrics:
+		f.cpu, f.pids = time.Duration(m.GetCPU().GetUsage().GetTotal()), m.GetPids().GetCurrent()
+	case *cgroup2.Metrics:
+		f.cpu, f.pids = time.Duration(m.GetCPU().GetUsageUsec())*time.Microsecond, m.GetPids().GetCurrent()
+	}
+	return f
 }

@@ -5,7 +5,6 @@ package containerd_test
 
 import (
 	"encoding/pem"
-	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -17,21 +16,10 @@ import (
 
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 )
 
 // caBundles is where programs look for the roots of TLS: Debian, Fedora.
 var caBundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"}
-
-// statOf returns the mode and owner of a file as stat -c %a:%u prints them.
-func statOf(t *testing.T, name string) string {
-	t.Helper()
-	var stat unix.Stat_t
-	if err := unix.Stat(name, &stat); err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("%o:%d\n", stat.Mode&0o7777, stat.Uid)
-}
 
 // hostConfig shows the host's directories of the default list on an empty root.
 func hostConfig(empty string, opts ...oci.SpecOpts) config {
@@ -181,33 +169,5 @@ func TestHostRootfs_NoSecretIsVisible(t *testing.T) {
 				t.Errorf("with %s the container sees %s", list, path)
 			}
 		}
-	}
-}
-
-// An element that names something else in /etc is shown, whole. /etc/ssl is not, as programs need parts of it.
-func TestHostRootfs_EntryInEtc(t *testing.T) {
-	e, empty := newHostEnv(t)
-	own := e.hostRun("c1", empty, "default,/etc/default,/etc/shadow", "ls /etc/default; head -c 5 /etc/shadow")
-	files, err := filepath.Glob("/etc/default/*")
-	e.must(err, "glob")
-	var want strings.Builder
-	for _, path := range files {
-		want.WriteString(filepath.Base(path) + "\n")
-	}
-	if want.WriteString("root:"); own != want.String() {
-		t.Errorf("the container says %q, want %q", own, want.String())
-	}
-	if got := e.hostRun("c2", empty, "/bin,/lib,/lib64,/usr,/etc/ssl",
-		"ls -A /etc /etc/ssl"); strings.Contains(got, "private") || !strings.Contains(got, "certs") {
-		t.Errorf("with /etc/ssl the container says %q, want certs in it and no private", got)
-	}
-	image := e.run("c3", config{opts: with(annotations(annotationHostRootfs, "default"))}, "/bin/sh", "-c",
-		"ls -A /etc; cat /etc/hosts >&2")
-	image.wantExit(0)
-	hosts, err := os.ReadFile("/etc/hosts")
-	e.must(err, "hosts")
-	if got := image.out.String(); strings.Contains(got, "shadow") || !strings.Contains(got, "passwd") ||
-		image.err.String() != string(hosts) {
-		t.Errorf("in an image /etc has %q, and hosts %q", got, image.err.String())
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,14 +18,14 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
 )
 
 const (
-	annotationHostRootfs     = "io.containerd.sandbox.v1/host-rootfs"
-	annotationHostRootfsMask = "io.containerd.sandbox.v1/host-rootfs.mask"
+	annotationHostRootfs = "io.containerd.sandbox.v1/host-rootfs"
 )
 
 // newHostEnv is newEnv with an empty directory, which the test must leave empty.
@@ -120,55 +121,6 @@ func TestHostRootfs_IsReadOnlyNosuidNodevAndPrivate(t *testing.T) {
 	}
 	if _, err := os.Stat(dir + "/ours"); err != nil {
 		t.Errorf("what the container wrote where it may: %v", err)
-	}
-}
-
-func TestHostRootfs_LinksAreLinks(t *testing.T) {
-	if _, err := os.Readlink("/bin"); err != nil {
-		t.Skip("CANNOT RUN HERE: /usr of this machine is not merged")
-	}
-	e, empty := newHostEnv(t)
-	link, err := os.Readlink("/bin")
-	e.must(err, "read link")
-	if got := e.hostRun("c1", empty, "default", "readlink /bin; echo /*"); got != link+"\n"+rootListing(t) {
-		t.Errorf("the container says %q, want link %s and %s", got, link, rootListing(t))
-	}
-	// Without /usr there is nothing that the link could lead to.
-	lib, err := filepath.Glob("/lib*")
-	e.must(err, "glob")
-	if got := e.hostRun("c2", empty, strings.Join(append(lib, "/bin"), ","),
-		"readlink /bin || echo no link; ls -d /usr 2>/dev/null || echo no usr"); got != "no link\nno usr\n" {
-		t.Errorf("without /usr the container says %q", got)
-	}
-}
-
-// rootListing is what there is in a root with the default list.
-func rootListing(t *testing.T) string {
-	t.Helper()
-	names := []string{"/dev", "/proc", "/run", "/sys", "/tmp"}
-	for _, dir := range []string{"/bin", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr"} {
-		if _, err := os.Stat(dir); err == nil {
-			names = append(names, dir)
-		}
-	}
-	slices.Sort(names)
-	return strings.Join(names, " ") + "\n"
-}
-
-func TestHostRootfs_MaskHidesFiles(t *testing.T) {
-	e, empty := newHostEnv(t)
-	if _, err := os.Stat("/etc/shadow"); err != nil {
-		t.Fatalf("this machine has no /etc/shadow: %v", err)
-	}
-	const script = `for file in /etc/shadow /etc/gshadow /etc/shadow- /etc/ssl/private /etc/ssh/ssh_host_*_key; do
-		cat $file 2>/dev/null && echo $file; [ -e $file ] && echo "$file is there"
-	done; stat -c %a:%u /etc /etc/ssl`
-	if got := e.hostRun("c1", empty, "default", script); got != statOf(t, "/etc")+statOf(t, "/etc/ssl") {
-		t.Errorf("the container says %q", got)
-	}
-	if got := e.hostRun("c2", empty, "default", "head -c 5 /etc/shadow",
-		annotations(annotationHostRootfsMask, "none")); got != "root:" {
-		t.Errorf("without masks the container reads %q, want root:", got)
 	}
 }
 
@@ -284,30 +236,144 @@ func TestHostRootfs_UserNamespace(t *testing.T) {
 	}
 }
 
-func TestHostRootfs_Refused(t *testing.T) {
+const (
+	annotationHostUser = "io.containerd.sandbox.v1/host-rootfs.user"
+	annotationTaskDir  = "io.containerd.sandbox.v1/host-rootfs.task-dir"
+)
+
+// hostIDs is what id prints of a user of the host.
+func hostIDs(t *testing.T, user string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", "id "+user+"; getent passwd "+user+" | cut -d : -f 6").Output()
+	if err != nil {
+		t.Fatalf("id %s: %v", user, err)
+	}
+	return string(out)
+}
+
+func TestHostRootfs_UserOfTheHostByName(t *testing.T) {
 	e, empty := newHostEnv(t)
-	full := publicDir(t)
-	e.must(os.WriteFile(full+"/file", nil, 0o644), "write")
+	const user = "daemon" // of every Debian
+	want := hostIDs(t, user)
+	c := e.run("c1", hostConfig(empty, annotations(annotationHostUser, user)), "/bin/sh", "-c", "id; echo $HOME; sleep 1000")
+	c.out.WaitFor(t, strings.SplitAfter(want, "\n")[1])
+	if got := c.out.String(); got != want {
+		t.Errorf("the container runs as %q, want %q", got, want)
+	}
 	for id, tt := range map[string]struct {
-		rootfs, list, mask string
-		words              []string
+		change func(*specs.Process)
+		want   string
 	}{
-		"relative": {empty, "usr", "", []string{annotationHostRootfs, `"usr"`, "host[:container][:ro|:rw]"}},
-		"twice":    {empty, "/usr,/bin:/usr", "", []string{annotationHostRootfs, "one entry", `"/usr"`}},
-		"missing":  {empty, full + "/none", "", []string{annotationHostRootfs, full + "/none", "no such file"}},
-		"writable": {empty, "/etc:rw", "", []string{annotationHostRootfs, `"/etc"`, "read-only", "host-rootfs.mask"}},
-		"mask":     {empty, "default", "shadow", []string{annotationHostRootfsMask, `"shadow"`, "default or none"}},
-		"full":     {full, "default", "", []string{"root.path", full, "empty directory"}},
+		"as-the-container": {nil, want},
+		"as-another":       {func(p *specs.Process) { p.User = specs.User{UID: 4711, GID: 4712} }, "uid=4711 gid=4712 groups=4712\n/\n"},
 	} {
-		opts := with(annotations(annotationHostRootfs, tt.list))
-		if tt.mask != "" {
-			opts = append(opts, annotations(annotationHostRootfsMask, tt.mask))
+		x := c.startExec(id, config{}, tt.change, "/bin/sh", "-c", "id; echo $HOME")
+		x.wantExit(0)
+		if got := x.out.String(); got != tt.want {
+			t.Errorf("the exec %s runs as %q, want %q", id, got, tt.want)
 		}
-		_, err := e.tryCreate(id, config{rootfs: tt.rootfs, opts: opts}, "/bin/true")
+	}
+	c.kill()
+	group := e.run("c2", hostConfig(empty, annotations(annotationHostUser, user+":games")), "/usr/bin/id", "-gn")
+	group.wantExit(0)
+	if got := group.out.String(); got != "games\n" {
+		t.Errorf("the group is %q, want games", got)
+	}
+	for id, tt := range map[string]struct {
+		opts  []oci.SpecOpts
+		words []string
+	}{
+		"nobody-of-that-name": {with(annotations(annotationHostUser, "no-such-user")), []string{annotationHostUser, `"no-such-user"`}},
+		"two-users":           {with(annotations(annotationHostUser, user), oci.WithUserID(7)), []string{annotationHostUser, "process.user names user 7"}},
+		"users-of-its-own":    {with(annotations(annotationHostUser, user), oci.WithUserNamespace(idMap, idMap)), []string{annotationHostUser, "user namespace"}},
+	} {
+		_, err := e.tryCreate(id, hostConfig(empty, tt.opts...), "/bin/true")
 		wantError(t, err, errdefs.ErrInvalidArgument, tt.words...)
 	}
-	_, err := e.tryCreate("program", hostConfig(empty), "/no/such/program")
-	if err == nil || errors.Is(err, errdefs.ErrInternal) || !strings.Contains(err.Error(), "/no/such/program") {
-		t.Errorf("error = %v, want one that names the program", err)
+	_, err := e.tryCreate("image", config{opts: with(annotations(annotationHostUser, user))}, "true")
+	wantError(t, err, errdefs.ErrInvalidArgument, annotationHostUser, "has no effect without")
+}
+
+// A program that is setuid, or has file capabilities, would make its user root among the files of the host.
+func TestHostRootfs_UserOfTheHostStaysThatUser(t *testing.T) {
+	e, _ := newHostEnv(t)
+	image := []client.NewContainerOpts{e.inSnapshot(func(root string) error {
+		setuid, capable := filepath.Join(root, "setuid"), filepath.Join(root, "capable")
+		kill := make([]byte, 20)                           // capabilities(7), "File capability extended attribute versioning"
+		kill[0], kill[3], kill[4] = 1, 2, 1<<unix.CAP_KILL // effective, version 2, permitted
+		return errors.Join(copyProgram("/usr/bin/id", setuid), os.Chmod(setuid, 0o755|os.ModeSetuid),
+			copyProgram("/usr/bin/grep", capable), unix.Setxattr(capable, "security.capability", kill, 0))
+	})}
+	opts := with(annotations(annotationHostRootfs, "default", annotationHostUser, "daemon"), oci.WithNewPrivileges)
+	var none strings.Builder // what proc(5) says of a process without capabilities
+	for _, set := range []string{"Inh", "Prm", "Eff", "Amb"} {
+		none.WriteString("Cap" + set + ":\t0000000000000000\n")
 	}
+	for id, tt := range map[string]struct {
+		program []string
+		want    string
+	}{
+		"setuid":  {[]string{"/setuid", "-u"}, "1\n"},
+		"capable": {[]string{"/capable", "Cap[IPEA]", "/proc/self/status"}, none.String()},
+	} {
+		c := e.run(id, config{opts: opts, new: image}, tt.program...)
+		c.wantExit(0)
+		if got := c.out.String(); got != tt.want {
+			t.Errorf("%v as the container prints %q, want %q", tt.program, got, tt.want)
+		}
+		c = e.run(id+"-execs", config{opts: opts, new: image}, "sleep", "1000")
+		for exec, user := range map[string]specs.User{"root": {}, "another": {UID: 1}} {
+			x := c.startExec(exec, config{}, func(p *specs.Process) { p.User = user }, tt.program...)
+			x.wantExit(0)
+			if got := x.out.String(); got != tt.want {
+				t.Errorf("%v as the exec %s prints %q, want %q", tt.program, exec, got, tt.want)
+			}
+		}
+		c.kill()
+	}
+}
+
+func copyProgram(from, to string) error {
+	program, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, program, 0o755) //nolint:gosec // as programs are
+}
+
+func TestHostRootfs_ProgramsBelowTheTaskDirectoryComeFirst(t *testing.T) {
+	e, empty := newHostEnv(t)
+	if harness.AllExecsByLibcontainer() {
+		t.Skip("SKIPPED: libcontainer looks in PATH alone")
+	}
+	task := publicDir(t)
+	for name, mode := range map[string]os.FileMode{"local/tool": 0o755, "tool": 0o755, "bin/other": 0o755, "id": 0o644} {
+		file := filepath.Join(task, name)
+		e.must(os.MkdirAll(filepath.Dir(file), 0o755), "make a directory")
+		e.must(os.WriteFile(file, []byte("#!/bin/sh\necho "+name+"\n"), 0o600), "write a program")
+		e.must(os.Chmod(file, mode), "let it be executed")
+	}
+	list := annotations(annotationHostRootfs, "default,"+task+":/task", annotationTaskDir, "/task")
+	cfg := config{rootfs: empty, opts: with(list, oci.WithDefaultPathEnv)}
+	for program, want := range map[string]string{
+		"tool": "local/tool\n", "bin/other": "bin/other\n", "/task/tool": "tool\n", "id": "uid=0(root)", // not executable
+	} {
+		id := "c" + strings.ReplaceAll(program, "/", "-")
+		id = strings.ReplaceAll(id, "c-", "abs-")
+		c := e.run(id, cfg, program)
+		c.wantExit(0)
+		if got := c.out.String(); !strings.HasPrefix(got, want) {
+			t.Errorf("%s prints %q, want %q", program, got, want)
+		}
+	}
+	c := e.run("c1", cfg, "sleep", "1000")
+	x := c.runExec("e1", "tool")
+	if got := x.out.String(); got != "local/tool\n" {
+		t.Errorf("the exec prints %q, want that of the task", got)
+	}
+	c.kill()
+	_, err := e.tryCreate("absent", cfg, "nope")
+	wantError(t, err, errdefs.ErrInvalidArgument, `exec: "nope": executable file not found in $PATH`)
+	_, err = e.tryCreate("libcontainer", config{rootfs: empty, opts: with(list, harness.ExecByLibcontainer)}, "tool")
+	wantError(t, err, errdefs.ErrFailedPrecondition, "host-rootfs.task-dir: not possible", "personality")
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/contrib/seccomp"
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -73,14 +72,6 @@ func TestInit_RunsTheProgramAsItsChild(t *testing.T) {
 	}
 }
 
-func TestInit_ByOption(t *testing.T) {
-	e := newInitEnv(t)
-	options := withOptions(e, "Init = true")
-	e.run("c1", config{new: options}, "grep", "-q", "init", "/proc/1/comm").wantExit(0)
-	e.run("c2", config{new: options, opts: with(annotations(annotationInit, "false"))}, "grep", "-q", "grep",
-		"/proc/1/comm").wantExit(0)
-}
-
 func TestInit_EndsAsItsChildDoes(t *testing.T) {
 	e := newInitEnv(t)
 	for i, tt := range []struct {
@@ -112,18 +103,14 @@ func TestInit_ReapsOrphans(t *testing.T) {
 	e := newInitEnv(t)
 	zombies := func(c *task, id string) int {
 		t.Helper()
-		x := c.exec(id, config{}, nil, "sh", "-c", "cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z ' || true")
-		e.must(x.Start(e.ctx), "start an exec")
-		x.wantExit(0)
+		x := c.runExec(id, "sh", "-c", "cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z ' || true")
 		n, err := strconv.Atoi(strings.TrimSpace(x.out.String()))
 		e.must(err, "count zombies")
 		return n
 	}
 	orphans := func(c *task) {
 		t.Helper()
-		x := c.exec("orphans", config{}, nil, "sh", "-c", "for i in 1 2 3 4 5; do (true & sleep 0.01 &); done")
-		e.must(x.Start(e.ctx), "start an exec")
-		x.wantExit(0)
+		c.runExec("orphans", "sh", "-c", "for i in 1 2 3 4 5; do (true & sleep 0.01 &); done")
 	}
 	without := e.run("without", config{}, "sleep", "1000")
 	orphans(without)
@@ -225,62 +212,4 @@ func TestInit_InASharedPIDNamespace(t *testing.T) {
 		t.Errorf("the program prints %q, want its parent, an init, and no zombie", got)
 	}
 	first.kill()
-}
-
-func TestInit_IsRefusedWhereItCannotBe(t *testing.T) {
-	e := newInitEnv(t)
-	e.allow("listen")
-	for i, tt := range []struct {
-		name  string
-		opts  []oci.SpecOpts
-		args  []string
-		class error
-		words []string
-	}{
-		{"a value", with(annotations(annotationInit, "tini")), nil, errdefs.ErrInvalidArgument, []string{annotationInit, `"tini"`, "true or false"}},
-		{"sockets", with(annotations("io.containerd.sandbox.v1/listen", "tcp://127.0.0.1:0")), nil, errdefs.ErrInvalidArgument, []string{"io.containerd.sandbox.v1/listen", "init"}},
-		{"what libcontainer starts", with(harness.ExecByLibcontainer), nil, errdefs.ErrFailedPrecondition, []string{"init: not possible with this process", "personality"}},
-		{
-			"a filter", with(spec(func(s *oci.Spec) {
-				s.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, Syscalls: []specs.LinuxSyscall{{Names: []string{"wait4"}, Action: specs.ActErrno}}}
-			})), nil,
-			errdefs.ErrFailedPrecondition,
-			[]string{"init: not possible", "seccomp filter"},
-		},
-		{"a program that is not there", nil, []string{"/no/program"}, errdefs.ErrInvalidArgument, []string{`exec: "/no/program"`, "no such file"}},
-		{
-			"a sysctl", with(spec(func(s *oci.Spec) { s.Linux.Sysctl = map[string]string{"net.nope": "1"} })), nil,
-			errdefs.ErrInvalidArgument,
-			[]string{`linux.sysctl["net.nope"] "1": open sysctl net.nope`},
-		},
-		{"a program that is not in PATH", nil, []string{"nope"}, errdefs.ErrInvalidArgument, []string{`exec: "nope": executable file not found in $PATH`}},
-	} {
-		args := tt.args
-		if args == nil {
-			args = []string{"true"}
-		}
-		_, err := e.tryCreate("c"+strconv.Itoa(i), config{opts: append(with(reaped()), tt.opts...)}, args...)
-		t.Log(tt.name)
-		wantError(t, err, tt.class, tt.words...)
-	}
-	c := e.run("checkpoint", config{opts: with(reaped())}, "sleep", "1000")
-	_, err := c.Checkpoint(e.ctx, client.WithCheckpointImagePath(t.TempDir()))
-	wantError(t, err, errdefs.ErrFailedPrecondition, "init", "cannot be checkpointed")
-	c.kill()
-}
-
-// Its child is what runs out of memory.
-func TestInit_OutOfMemoryIsReportedBeforeTheExit(t *testing.T) {
-	e := newInitEnv(t)
-	c := e.run("c1", config{opts: append(with(reaped()), little...)}, strings.Fields(glutton)...)
-	c.wantExit(137)
-	e.oomBefore("c1", "exit c1 137")
-}
-
-// READY=1 comes from the program, which is not the first process.
-func TestInit_ProgramTellsThatItIsReady(t *testing.T) {
-	e := newInitEnv(t)
-	c := e.create("c1", config{opts: with(reaped(), notified("60s"))}, "sh", "-c", tell+"tell READY=1; exec sleep 1000")
-	e.must(c.process.Start(e.ctx), "start")
-	c.kill()
 }

@@ -80,9 +80,7 @@ func TestNotify_StartReturnsWhenTheContainerIsReady(t *testing.T) {
 		}
 		return err
 	})
-	x := c.exec("e1", config{}, nil, "sh", "-c", "echo -n $NOTIFY_SOCKET; touch /tmp/go")
-	e.must(x.Start(e.ctx), "start e1")
-	x.wantExit(0)
+	x := c.runExec("e1", "sh", "-c", "echo -n $NOTIFY_SOCKET; touch /tmp/go")
 	e.must(<-started, "start c1")
 	if got := x.out.String(); got != "" {
 		t.Errorf("an exec has NOTIFY_SOCKET=%q, want none", got)
@@ -114,25 +112,6 @@ func TestNotify_ExitBeforeReadyFailsStart(t *testing.T) {
 		`last STATUS "bad configuration"`)
 	c.wantExit(3)
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 3 | delete c1")
-}
-
-func TestNotify_ReadyAndExitedHasStarted(t *testing.T) {
-	harness.OursOnly(t, "notify")
-	e := newEnv(t)
-	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", tell+`tell READY=1; `+while(time.Second))
-	e.must(c.process.Start(e.ctx), "start")
-	c.wantExit(0)
-	e.wantEvents("c1", "create c1 | start c1 | exit c1 | delete c1")
-}
-
-func TestNotify_ContainerCanAskForMoreTime(t *testing.T) {
-	harness.OursOnly(t, "notify")
-	e := newEnv(t)
-	c := e.create("c1", config{opts: with(notified(harness.Slow(time.Second).String()))}, "sh", "-c", tell+`
-		tell EXTEND_TIMEOUT_USEC=18446744073709551615; `+while(2*time.Second)+`tell READY=1; exec sleep 1000`)
-	e.must(c.process.Start(e.ctx), "start")
-	e.wantLog("more than a start may take")
-	c.kill()
 }
 
 func TestNotify_KillEndsAStartThatWaits(t *testing.T) {
@@ -167,9 +146,7 @@ func TestNotify_OnlyTheContainerCanSayThatItIsReady(t *testing.T) {
 	started := c.starting()
 	c.file("/tmp/runs")
 	touch := func(t *task) {
-		x := t.exec("go", config{}, nil, "touch", "/tmp/go")
-		e.must(x.Start(e.ctx), "start go")
-		x.wantExit(0)
+		t.runExec("go", "touch", "/tmp/go")
 	}
 	touch(other)
 	other.file("/tmp/told")

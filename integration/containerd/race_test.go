@@ -16,8 +16,11 @@ import (
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
 )
@@ -204,5 +207,129 @@ func awaitUnknownShims(t *testing.T, dir string) {
 	}
 	for _, name := range names {
 		t.Logf("start was killed before it answered: removing %s: %v", name, os.Remove(name))
+	}
+}
+
+// containerd#13849: a shim that has no child left, whose container is said to run, and whose calls hang. The exit was
+// lost among those of other processes that the shim adopts: here a container without a PID namespace of its own makes
+// many, and somebody else kills its first process.
+func TestExit_KilledFromOutsideAmongManyIsStopped(t *testing.T) {
+	e := newEnv(t)
+	const orphans = "while :; do (sleep 0 &); (sleep 0 &); (sleep 0 &); echo .; done"
+	for round := range 5 {
+		id := fmt.Sprintf("c%d", round)
+		c := e.run(id, config{opts: with(oci.WithHostNamespace(specs.PIDNamespace))}, "sh", "-c", orphans)
+		c.out.WaitFor(t, strings.Repeat(".\n", 20))
+		e.must(unix.Kill(int(c.Task.Pid()), unix.SIGKILL), "kill "+id)
+		if got := c.exit(); got != 137 {
+			t.Errorf("exit status of %s = %d, want 137", id, got)
+		}
+		// None of these may wait for what will not come.
+		ctx, cancel := context.WithTimeout(e.ctx, 5*time.Second)
+		if status, err := c.Status(ctx); err != nil || status.Status != client.Stopped || status.ExitStatus != 137 {
+			t.Errorf("status of %s = %+v, %v, want stopped with 137", id, status, err)
+		}
+		if err := c.process.Kill(ctx, unix.SIGKILL); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
+			t.Errorf("kill of %s = %v, want not found", id, err)
+		}
+		// Its first process alone: containerd 1.7 and later take a shim without a process for one that was left behind.
+		if list, err := c.Pids(ctx); err == nil && (len(list) != 1 || list[0].Pid != c.Task.Pid()) {
+			t.Errorf("processes of %s = %v, want %d", id, list, c.Task.Pid())
+		}
+		cancel()
+		c.delete()
+		e.wantEvents(id, strings.ReplaceAll("create ID | start ID | exit ID 137 | delete ID", "ID", id))
+	}
+}
+
+// containerd#10603: the exit of a container's first process got lost while many execs started.
+func TestExit_IsReportedOnceAndLastWhileManyExecsStart(t *testing.T) {
+	e := newEnv(t)
+	const n = 40
+	for round := range 4 {
+		id := fmt.Sprintf("c%d", round)
+		var opts []oci.SpecOpts
+		if round%2 == 1 { // where the kernel does not end the execs with the container
+			opts = with(oci.WithHostNamespace(specs.PIDNamespace))
+		}
+		c := e.run(id, config{opts: opts}, "sleep", "1000")
+		var execs []*process
+		for i := range n {
+			program := []string{"true"}
+			if i%2 == 0 { // the container's end is this one's too
+				program = []string{"sleep", "1000"}
+			}
+			execs = append(execs, c.exec(fmt.Sprintf("%sx%d", id, i), config{}, nil, program...))
+		}
+		started := make(chan string, n)
+		var all sync.WaitGroup
+		for _, x := range execs {
+			all.Go(func() {
+				if err := x.Start(e.ctx); err != nil {
+					_, _ = x.Delete(e.ctx) // whether a failed exec is still there is not the subject
+					return
+				}
+				started <- x.ID()
+				if status := <-x.exited; status.Error() != nil {
+					t.Errorf("exit of %s: %v", x.ID(), status.Error())
+				}
+				if _, err := x.Delete(e.ctx); err != nil {
+					t.Errorf("delete %s: %v", x.ID(), err)
+				}
+			})
+		}
+		const first = n / 4
+		for range first { // the others are on their way, or on their end
+			select {
+			case <-started:
+			case <-e.ctx.Done():
+				t.Fatal("the execs do not start")
+			}
+		}
+		e.must(unix.Kill(int(c.Task.Pid()), unix.SIGKILL), "kill "+id)
+		if got := c.exit(); got != 137 {
+			t.Errorf("exit status of %s = %d, want 137", id, got)
+		}
+		all.Wait() // the execs are deleted before the container is
+		c.delete()
+		ran := first + len(started)
+		t.Logf("%d of %d execs ran", ran, n)
+		last := fmt.Sprintf("exit %s 137", id)
+		e.waitEvents(id, "delete "+id)
+		text := e.events.Text(id)
+		before, after, _ := strings.Cut(text, last)
+		if harness.Runtime() != harness.Ours {
+			continue // the runc shim tells them in any order, or not at all when it is shut down
+		}
+		if strings.Contains(after, last) || strings.Contains(after, "exit "+id+"x") {
+			t.Errorf("events = %q, want %q once, after those of the execs", text, last)
+		}
+		if got := strings.Count(before, "exit "+id+"x"); got != ran {
+			t.Errorf("events have %d exits of execs, want %d: %q", got, ran, text)
+		}
+	}
+}
+
+// containerd#10603, its second half (containerd#10589): an exec that was added before the container died ran after it,
+// in a PID namespace that outlives the container, and nobody killed it.
+func TestExec_AddedBeforeTheContainerDiedCannotStart(t *testing.T) {
+	e := newEnv(t)
+	for id, opts := range map[string][]oci.SpecOpts{
+		"own":  nil,
+		"host": with(oci.WithHostNamespace(specs.PIDNamespace)),
+	} {
+		c := e.run(id, config{opts: opts}, "sleep", "1000")
+		x := c.exec("x"+id, config{}, nil, "sleep", "1000")
+		e.must(c.process.Kill(e.ctx, unix.SIGKILL), "kill "+id)
+		c.exit()
+		_, err := e.client.TaskService().Start(e.ctx, &tasks.StartRequest{ContainerID: id, ExecID: x.ID()})
+		wantError(t, errgrpc.ToNative(err), errdefs.ErrFailedPrecondition)
+		if left := harness.InCgroup("/" + e.namespace + "/" + id); len(left) > 0 {
+			t.Errorf("alive after the exit of %s: %v", id, left)
+		}
+		if _, err := x.Delete(e.ctx); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
+			t.Errorf("delete %s: %v", x.ID(), err)
+		}
+		c.delete()
 	}
 }

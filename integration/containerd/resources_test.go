@@ -4,13 +4,20 @@
 package containerd_test
 
 import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	cgroup1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 	cgroup2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -84,17 +91,376 @@ func TestStats_CountWhatTheContainerUses(t *testing.T) {
 	c.kill()
 }
 
-func TestOOM_ContainerOverItsLimitIsKilledAndReported(t *testing.T) {
+func TestUpdate_ThatFailsChangesNothing(t *testing.T) {
+	harness.OursOnly(t, "that an update is all or nothing")
 	e := newEnv(t)
-	opts := []oci.SpecOpts{oci.WithMemoryLimit(24 * mib), oci.WithMemorySwap(24 * mib)}
-	// More than once, since a shim that does not look on purpose sends the two in either order.
-	for _, id := range []string{"c1", "c2", "c3", "c4"} {
-		c := e.run(id, config{opts: opts}, "dd", "if=/dev/zero", "of=/dev/null", "bs=128M", "count=1")
-		c.wantExit(137)
-		e.waitEvents(id, "oom "+id)
-		e.waitEvents(id, "exit "+id+" 137")
-		if harness.Runtime() == harness.Ours { // the runc shim promises no order on cgroup v1
-			e.wantEvents(id, strings.ReplaceAll("create ID | start ID | oom ID | exit ID 137 | delete ID", "ID", id))
+	c := e.run("c1", config{opts: with(oci.WithMemoryLimit(64*mib), oci.WithPidsLimit(20))}, "sleep", "1000")
+	// Major 240 is for local use (Linux, admin-guide/devices.txt).
+	noDevice := specs.LinuxBlockIODevice{Major: 240, Minor: 77}
+	r := &specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: new(int64(96 * mib))},
+		Pids:   &specs.LinuxPids{Limit: new(int64(33))},
+		BlockIO: &specs.LinuxBlockIO{ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{{
+			LinuxBlockIODevice: noDevice,
+			Rate:               mib,
+		}}},
+	}
+	wantError(t, c.Update(e.ctx, client.WithResources(r)), errdefs.ErrInvalidArgument,
+		"linux.resources.blockIO.throttleReadBpsDevice: ")
+	for _, want := range []struct{ v1, v2, value string }{
+		{"memory.limit_in_bytes", "memory.max", "67108864"},
+		{"pids.max", "pids.max", "20"},
+	} {
+		if got, err := harness.CgroupFile("/"+e.namespace+"/c1", want.v1, want.v2); err != nil || got != want.value {
+			t.Errorf("%s or %s = %q, %v, want %q", want.v1, want.v2, got, err, want.value)
 		}
 	}
+	c.kill()
+}
+
+// metrics are a container's, as containerd's consumers decode them.
+func (t *task) metrics() any {
+	t.e.Helper()
+	metric, err := t.Metrics(t.e.ctx)
+	t.e.must(err, "metrics")
+	m, err := typeurl.UnmarshalAny(metric.Data)
+	t.e.must(err, "metrics")
+	return m
+}
+
+// wantOOMKills compares how many processes the metrics say were killed for lack of memory: CRI takes an exit with 137
+// for such a kill when there is one (internal/cri/server/events.go).
+func (t *task) wantOOMKills(want uint64) {
+	t.e.Helper()
+	var got uint64
+	switch m := t.metrics().(type) {
+	case *cgroup1.Metrics:
+		got = m.GetMemoryOomControl().GetOomKill()
+	case *cgroup2.Metrics:
+		got = m.GetMemoryEvents().GetOomKill()
+	}
+	if got != want {
+		t.e.Errorf("metrics say %d OOM kills, want %d", got, want)
+	}
+}
+
+func TestStats_CountTheKillThatAnEventReported(t *testing.T) {
+	e := newEnv(t)
+	c := e.run("c1", config{opts: little}, "sh", "-c", glutton+" 2>/dev/null; echo child $?; sleep 1000")
+	c.out.WaitFor(t, "child 137")
+	e.waitEvents("c1", "oom c1")
+	c.wantOOMKills(1)
+	c.kill()
+	if harness.Runtime() == harness.Ours { // exactly one
+		e.wantEvents("c1", "create c1 | start c1 | oom c1 | exit c1 137 | delete c1")
+	}
+}
+
+func TestStats_ReportAnOOMUntilDelete(t *testing.T) {
+	e := newEnv(t)
+	c := e.run("c1", config{opts: little}, strings.Fields(glutton)...)
+	if got := c.exit(); got != 137 {
+		t.Errorf("exit status = %d, want 137", got)
+	}
+	c.wantOOMKills(1)
+	c.delete()
+	if harness.Runtime() == harness.Ours {
+		e.wantEvents("c1", "create c1 | start c1 | oom c1 | exit c1 137 | delete c1")
+	}
+}
+
+func TestStats_AndEventsReportAGroupKill(t *testing.T) {
+	e := newEnv(t)
+	probe := e.run("probe", config{}, "sleep", "1000")
+	_, unified := probe.metrics().(*cgroup2.Metrics)
+	probe.kill()
+	if !unified {
+		t.Skip("CANNOT RUN HERE: memory.oom.group is of cgroup v2; make test-v2 runs this")
+	}
+	const sleepers, processes = 3, 5 // the shell, its child and the sleepers
+	group := func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+		s.Linux.Resources.Unified = map[string]string{"memory.oom.group": "1"}
+		return nil
+	}
+	c := e.run("c1", config{opts: append(with(group), little...)}, "sh", "-c",
+		strings.Repeat("sleep 1000 & ", sleepers)+glutton+"; echo survived; sleep 1000")
+	if got := c.exit(); got != 137 {
+		t.Errorf("exit status = %d, want 137: the shell is killed with its child", got)
+	}
+	events, ok := c.metrics().(*cgroup2.Metrics)
+	if !ok {
+		t.Fatal("metrics are of cgroup v1 now")
+	}
+	// The kernel counts the process that it chose, and then again as one of the group unless that is gone already
+	// (mm/oom_kill.c, oom_kill_process). It does not count those that the death of init, the first of the group to be
+	// killed, ends before it comes to them.
+	const chosenAndInit = 2
+	groups, kills := events.GetMemoryEvents().GetOomGroupKill(), events.GetMemoryEvents().GetOomKill()
+	if groups != 1 || kills < chosenAndInit || kills > processes+1 {
+		t.Errorf("metrics say %d OOM kills of groups and %d of processes, want 1 and from %d to %d", groups,
+			kills, chosenAndInit, processes+1)
+	}
+	counted, err := harness.CgroupFile("/"+e.namespace+"/c1", "", "memory.events")
+	e.must(err, "the kernel's count")
+	for _, line := range []string{fmt.Sprintf("oom_kill %d", kills), fmt.Sprintf("oom_group_kill %d", groups)} {
+		if !slices.Contains(strings.Split(counted, "\n"), line) {
+			t.Errorf("metrics say %q, the kernel %q", line, counted)
+		}
+	}
+	c.delete()
+	e.waitEvents("c1", "delete c1")
+	// The kernel counts one after the other, so the shim may see the count grow more than once.
+	text := e.events.Text("c1")
+	if told := uint64(strings.Count(text, "oom c1")); harness.Runtime() == harness.Ours && (told < 1 || told > kills) {
+		t.Errorf("events = %q, want from 1 to %d times oom c1", text, kills)
+	}
+	if strings.Contains(c.out.String(), "survived") {
+		t.Error("the shell survived its child, want both killed")
+	}
+}
+
+func TestStats_ManyCallersAtOnceHaveThem(t *testing.T) {
+	e := newEnv(t)
+	c := e.run("c1", config{opts: little}, "sleep", "1000")
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			for range 10 {
+				if _, err := c.Metrics(e.ctx); err != nil {
+					t.Errorf("metrics: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	c.kill()
+}
+
+func TestStats_NoFileIsKeptAfterDelete(t *testing.T) {
+	e := newEnv(t)
+	pod := e.run("pod", config{opts: with(inOneShim)}, "sleep", "1000")
+	c := e.run("c1", config{opts: with(inOneShim)}, "sleep", "1000")
+	shim := e.shim("pod")
+	before, err := harness.ReadUsage(shim)
+	e.must(err, "usage")
+	pod.metrics()
+	ofPod, err := harness.ReadUsage(shim)
+	e.must(err, "usage")
+	c.metrics()
+	c.kill()
+	if harness.Runtime() == harness.Ours && len(ofPod.FDs) <= len(before.FDs) {
+		t.Errorf("%d descriptors after statistics, %d before: this test is about those that are kept", len(ofPod.FDs),
+			len(before.FDs))
+	}
+	harness.CheckUsage(t, shim, ofPod, 8)
+	pod.kill()
+}
+
+// little is memory enough for a shell and not for glutton.
+var little = with(oci.WithMemoryLimit(24*mib), oci.WithMemorySwap(24*mib))
+
+// glutton asks for more memory than little has, and uses it.
+const glutton = "dd if=/dev/zero of=/dev/null bs=128M count=1"
+
+// oomBefore checks that the text of events has an OOM before exit.
+func (e *env) oomBefore(id, exit string) {
+	e.Helper()
+	e.waitEvents(id, exit)
+	text := e.events.Text(id)
+	before, _, found := strings.Cut(text, exit)
+	if harness.Runtime() == harness.Ours && found && !strings.Contains(before, "oom "+id) {
+		e.Errorf("events = %q, want oom %s before %q", text, id, exit)
+	}
+}
+
+// rounds is how many containers run out of memory at once. A shim that does not look on purpose misses some.
+var rounds = harness.Fewer(50)
+
+// containerd#8180, containerd#8893: the event came after the exit, or not at all, when the container was killed soon
+// after its start.
+func TestOOM_IsReportedBeforeTheExitOfItsContainer(t *testing.T) {
+	newEnv(t).manyRunOutOfMemory(rounds, func(string) oci.SpecOpts { return oci.Compose() })
+}
+
+// systemd removes the scope, and the counter with it, as soon as the last process has ended: a shim that relies on that
+// counter missed one in eight.
+func TestSystemd_OOMIsReportedBeforeTheExitOfItsContainer(t *testing.T) {
+	e := newSystemdEnv(t)
+	e.manyRunOutOfMemory(30, e.scoped)
+}
+
+// manyRunOutOfMemory checks that an OOM is reported before the exit of each container.
+func (e *env) manyRunOutOfMemory(rounds int, where func(id string) oci.SpecOpts) {
+	e.Helper()
+	ids := make(chan string)
+	var workers sync.WaitGroup
+	for range 3 {
+		workers.Go(func() {
+			for id := range ids {
+				if err := e.runOutOfMemory(id, where(id)); err != nil {
+					e.Errorf("%s: %v", id, err)
+				}
+			}
+		})
+	}
+	for i := range rounds {
+		ids <- fmt.Sprintf("c%d", i)
+	}
+	close(ids)
+	workers.Wait()
+	for i := range rounds {
+		id := fmt.Sprintf("c%d", i)
+		e.oomBefore(id, "exit "+id+" 137")
+	}
+}
+
+// runOutOfMemory runs one container whose first process is killed for lack of memory.
+func (e *env) runOutOfMemory(id string, where oci.SpecOpts) error {
+	container, err := e.client.NewContainer(e.ctx, id, append(e.plain(id), client.WithNewSpec(append([]oci.SpecOpts{
+		oci.WithImageConfig(e.image), oci.WithProcessArgs(strings.Fields(glutton)...), where,
+	}, little...)...))...)
+	if err != nil {
+		return err
+	}
+	c, err := container.NewTask(e.ctx, e.streams(config{}, nil, nil))
+	if err != nil {
+		return err
+	}
+	exited, err := c.Wait(e.ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.Start(e.ctx); err != nil {
+		return err
+	}
+	if status := <-exited; status.Error() != nil || status.ExitCode() != 137 {
+		return fmt.Errorf("exit status %d, %w", status.ExitCode(), status.Error())
+	}
+	if _, err := c.Delete(e.ctx); err != nil {
+		return err
+	}
+	return container.Delete(e.ctx, client.WithSnapshotCleanup)
+}
+
+func TestMemory_IdleShimGivesItBack(t *testing.T) {
+	harness.OursOnly(t, "an idle shim that gives memory back")
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	shim := e.shim("c1")
+	rest := func() {
+		t.Helper()
+		busy := memory(e, shim, "Rss")
+		harness.Eventually(t, "memory given back", func() error {
+			// KiB. It is 3 to 10 MiB: where the page cache has the program in large folios, as the linker leaves it,
+			// the kernel maps a folio as a whole.
+			const least = 1 << 10
+			if kib := memory(e, shim, "Rss"); kib > busy-least {
+				return fmt.Errorf("%d KiB are resident of %d, want %d less at least", kib, busy, least)
+			}
+			return nil
+		})
+	}
+	rest()
+	for range 100 { // as many as make the runtime collect garbage
+		c.runExec("e1", "true")
+	}
+	rest()
+	c.kill()
+}
+
+// One touch of a huge page takes 2 MiB. The heap is the first of the large mappings above the program, which lies below
+// 4 GiB.
+func TestMemory_HeapHasNoHugePages(t *testing.T) {
+	harness.OursOnly(t, "a heap without huge pages")
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", e.shim("c1")))
+	e.must(err, "memory")
+	var mapping string
+	for line := range strings.Lines(string(text)) {
+		var start, end uint64
+		var rights string
+		if n, _ := fmt.Sscanf(line, "%x-%x %s", &start, &end, &rights); n == 3 {
+			if rights == "rw-p" && start >= 1<<32 && end-start >= 2<<20 {
+				mapping = line
+			}
+		}
+		if flags, ok := strings.CutPrefix(line, "VmFlags:"); ok && mapping != "" {
+			if !slices.Contains(strings.Fields(flags), "nh") {
+				t.Errorf("huge pages are allowed (no nh in %q) in %s", flags, mapping)
+			}
+			break
+		}
+	}
+	if mapping == "" {
+		t.Errorf("no mapping of 2 MiB in:\n%s", text)
+	}
+	c.kill()
+}
+
+func TestShim_RunningProcessTakesNoThread(t *testing.T) {
+	harness.OursOnly(t, "threads that do not grow with the processes")
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	before, err := harness.ReadUsage(e.shim("c1"))
+	e.must(err, "look")
+	const n = 30
+	execs := make([]*process, n)
+	for i := range execs {
+		execs[i] = c.exec(fmt.Sprintf("e%d", i), config{}, nil, "sleep", "1000")
+		e.must(execs[i].Start(e.ctx), "start exec")
+	}
+	after, err := harness.ReadUsage(e.shim("c1"))
+	e.must(err, "look")
+	if after.Threads > before.Threads+n/3 {
+		t.Errorf("%d threads with %d execs, %d without, want no thread for each", after.Threads, n, before.Threads)
+	}
+	t.Logf("%d threads with %d execs, %d without", after.Threads, n, before.Threads)
+	for _, x := range execs {
+		x.kill()
+	}
+	c.kill()
+}
+
+// A heap may grow up to where garbage is collected, 4 MiB and its garbage. What each exec left would show in a long
+// run, which SHIM_TEST_EXECS asks for.
+func TestMemory_ExecsLeaveNoneBehind(t *testing.T) {
+	harness.OursOnly(t, "memory that does not grow with the execs")
+	const most = 8 << 10 // KiB
+	e := newEnv(t)
+	n := setting(t, "SHIM_TEST_EXECS", 300/harness.Slowness())
+	if n > 10_000 {
+		e.ctx = context.WithoutCancel(e.ctx) // go test's own bound is the one
+	}
+	c := e.run("c1", config{}, "sleep", "86400")
+	shim := e.shim("c1")
+	seen := []int{memory(e, shim, "Anonymous")}
+	for i := range n {
+		c.runExec("e1", "true")
+		if (i+1)%max(n/10, 1) == 0 {
+			seen = append(seen, memory(e, shim, "Anonymous"))
+		}
+	}
+	t.Logf("KiB of memory that the shim wrote, from before %d execs to after them: %d", n, seen)
+	half, last := seen[len(seen)/2], seen[len(seen)-1]
+	if last > seen[0]+most || n >= 10_000 && last > half+half/10 {
+		t.Errorf("the shim has %d KiB after %d execs, %d after half of them, and %d before", last, n, half, seen[0])
+	}
+	c.kill()
+}
+
+// memory is a line of smaps_rollup (proc_pid_smaps(5)), in KiB.
+func memory(e *env, pid int, name string) (kib int) {
+	e.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	e.must(err, "memory")
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			_, err := fmt.Sscan(value, &kib)
+			e.must(err, "memory")
+			return kib
+		}
+	}
+	e.Fatalf("no %s in the memory of process %d", name, pid)
+	return 0
 }

@@ -6,8 +6,11 @@ package containerd_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/errdefs"
@@ -36,9 +39,8 @@ func restart(e *env, stop func(*harness.Containerd) error) {
 	e.Helper()
 	talker := e.run("talker", config{}, "sh", "-c", `i=0; while :; do echo "line $i"; i=$((i+1)); usleep 5000; done`)
 	keyboard, stdin := typed(e)
-	x := talker.exec("reader", config{stdin: stdin}, nil, "sh", "-c",
+	x := talker.startExec("reader", config{stdin: stdin}, nil, "sh", "-c",
 		`echo ready; read -r line; echo "got $line"; exit 5`)
-	e.must(x.Start(e.ctx), "start reader")
 	x.out.WaitFor(e, "ready")
 	victim := e.run("victim", config{}, "sleep", "1000")
 	talker.out.WaitFor(e, "line 10\n")
@@ -66,9 +68,7 @@ func restart(e *env, stop func(*harness.Containerd) error) {
 
 	// The old handles work on: their fifos belong to the client, which did not restart.
 	x.delete()
-	after := talkerAgain.exec("after", config{}, nil, "echo", "again")
-	e.must(after.Start(e.ctx), "start an exec after the restart")
-	after.wantExit(0)
+	after := talkerAgain.runExec("after", "echo", "again")
 	if got := after.out.String(); got != "again\n" {
 		e.Errorf("exec after the restart wrote %q", got)
 	}
@@ -217,8 +217,7 @@ func testKilledShim(t *testing.T, on *harness.Containerd) {
 		{"container is paused", true, func(e *env, c *task) { e.must(c.Pause(e.ctx), "pause") }},
 		{"execs run", true, func(e *env, c *task) {
 			for _, id := range []string{"e1", "e2"} {
-				x := c.exec(id, config{}, nil, "sh", "-c", "sleep 1000 & echo ready; wait")
-				e.must(x.Start(e.ctx), "start "+id)
+				x := c.startExec(id, config{}, nil, "sh", "-c", "sleep 1000 & echo ready; wait")
 				x.out.WaitFor(e, "ready")
 				e.Cleanup(x.closeIO)
 			}
@@ -239,4 +238,147 @@ func testKilledShim(t *testing.T, on *harness.Containerd) {
 			c.closeIO()
 		})
 	}
+}
+
+// withDefaults runs containerd, and its shims, where the directory of the default configuration file is another:
+// containerd --config FILE. No option: --version.
+const withDefaults = `#!/bin/sh
+set -e
+[ "$1" = --config ] || exec %[2]s "$@"
+export etc=%[1]s
+exec unshare --mount --propagation slave sh -e -c '
+	mount -t tmpfs -o mode=755 tmpfs "$etc/overlay"
+	mkdir "$etc/overlay/upper" "$etc/overlay/work"
+	mount -t overlay -o "lowerdir=/etc,upperdir=$etc/overlay/upper,workdir=$etc/overlay/work" overlay /etc
+	mkdir -p /etc/containerd-shim-sandbox-v1
+	mount --bind "$etc/config" /etc/containerd-shim-sandbox-v1
+	exec %[2]s "$@"' sh "$@"
+`
+
+const defaultFile = "/etc/containerd-shim-sandbox-v1/config.toml"
+
+// newDefaultsEnv is newEnv on a containerd of its own whose default configuration file is returned.
+func newDefaultsEnv(t *testing.T) (e *env, file string) {
+	t.Helper()
+	harness.OursOnly(t, "a default configuration file")
+	etc := publicDir(t)
+	for _, dir := range []string{"overlay", "config"} {
+		if err := os.Mkdir(filepath.Join(etc, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	programs := shared.Env
+	script := filepath.Join(t.TempDir(), "containerd")
+	if err := os.WriteFile(script, fmt.Appendf(nil, withDefaults, etc, programs.Daemon), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	programs.Daemon = script
+	return newEnvOn(t, startContainerd(t, programs)), filepath.Join(etc, "config", "config.toml")
+}
+
+func TestDefaults_OfContainersWithoutOptions(t *testing.T) {
+	e, file := newDefaultsEnv(t)
+	write := func(text string) { e.must(os.WriteFile(file, []byte(text), 0o600), "write the file") }
+	none := client.WithRuntime(e.containerd.Env.Runtime, nil)
+	pids := publicDir(t)
+
+	e.run("before", config{new: []client.NewContainerOpts{none}}, "true").wantExit(0)
+	write("PidFile = '" + pids + "/other-{id}'\n[namespace.'" + e.namespace + "']\nPidFile = '" + pids + "/{namespace}-{id}'\n")
+	c := e.run("c1", config{new: []client.NewContainerOpts{none}}, "sleep", "1000")
+	pid, err := os.ReadFile(filepath.Join(pids, e.namespace+"-c1"))
+	if got := strings.TrimSpace(string(pid)); err != nil || got != fmt.Sprint(c.Task.Pid()) {
+		t.Errorf("the pid file of the default configuration has %q, %v, want %d", got, err, c.Task.Pid())
+	}
+	e.wantLog(defaultFile)
+	info, err := e.client.RuntimeInfo(e.ctx, e.containerd.Env.Runtime, nil)
+	e.must(err, "runtime info")
+	if got := info.Annotations["io.containerd.sandbox.v1/config"]; !strings.Contains(got, `"PidFile":"`+pids+`/other-{id}"`) {
+		t.Errorf("-info shows %q, want what the file says", got)
+	}
+	own := e.run("c2", config{new: withOptions(e, "StopSignal = 'INT'")}, "sleep", "1000")
+	if names, err := os.ReadDir(pids); err != nil || len(names) != 1 {
+		t.Errorf("pid files: %v, %v, want that of c1 alone", names, err)
+	}
+	c.kill()
+	own.kill()
+
+	// Each change is for the next container, also of a shim that runs.
+	write("StopTimeot = '1s'")
+	_, err = e.tryCreate("c3", config{new: []client.NewContainerOpts{none}}, "true")
+	wantError(t, err, nil, defaultFile+": unknown key StopTimeot; known are")
+	write("")
+	e.must(os.Chmod(file, 0o666), "let others write it")
+	_, err = e.tryCreate("c4", config{new: []client.NewContainerOpts{none}}, "true")
+	wantError(t, err, nil, defaultFile+": must be writable by its owner alone, not have mode 0666")
+	e.must(os.Chmod(file, 0o600), "let nobody else write it")
+	e.run("c5", config{new: []client.NewContainerOpts{none}}, "true").wantExit(0)
+}
+
+// A file that cannot be read is no file that is absent.
+func TestDefaults_ThatCannotBeReadAreNamed(t *testing.T) {
+	e, file := newDefaultsEnv(t)
+	e.must(unix.Mkfifo(file, 0o600), "make a fifo") // which would let a careless reader wait
+	began := time.Now()
+	_, err := e.tryCreate("c1", config{}, "true")
+	wantError(t, err, nil, defaultFile+": must be a regular file")
+	if took := time.Since(began); took > harness.Slow(5*time.Second) {
+		t.Errorf("create failed after %v, want at once", took)
+	}
+}
+
+// inRoot runs containerd where nothing is of this machine's file systems but the kernel's and containerd's directory,
+// which is the one of its configuration: containerd --config FILE. No option: --version.
+const inRoot = `#!/bin/sh
+set -e
+[ "$1" = --config ] || exec %[2]s "$@"
+export root=%[1]s dir="${2%%/*}"
+exec unshare --mount --propagation private sh -e -c '
+	mount --bind "$root" "$root"
+	for sub in /dev /proc /sys "$dir"; do
+		mkdir -p "$root$sub"
+		mount --rbind "$sub" "$root$sub"
+	done
+	cd "$root"
+	mkdir -p before
+	pivot_root . before
+	export PATH=/bin
+	umount -l /before
+	exec /bin/containerd "$@"' sh "$@"
+`
+
+// A root as that of a distribution without glibc: it has busybox, the shim and containerd, each without shared
+// libraries, and no library at all.
+func TestRoot_WithoutACLibrary(t *testing.T) {
+	harness.OursOnly(t, "a shim that needs nothing of the machine's root")
+	programs := shared.Env
+	root := publicDir(t)
+	if err := harness.WriteRootfs(programs, root); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{programs.Daemon, programs.Shim} {
+		copyFile(t, program, filepath.Join(root, "bin", filepath.Base(program)))
+	}
+	script := filepath.Join(t.TempDir(), "containerd")
+	if err := os.WriteFile(script, fmt.Appendf(nil, inRoot, root, programs.Daemon), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	programs.Daemon = script
+	c := startContainerd(t, programs)
+	for _, b := range []body{
+		{"a container and its exit", testRun},
+		{"an exec and its exit", testExec},
+		{"a signal", testSignal},
+		{"a paused container", testPaused},
+	} {
+		t.Run(b.name, func(t *testing.T) { b.run(newEnvOn(t, c)) })
+	}
+	t.Run("the shim has this root", func(t *testing.T) {
+		e := newEnvOn(t, c)
+		task := e.run("c1", config{}, "sleep", "1000")
+		for _, lib := range []string{"lib", "lib64", "usr"} {
+			name := filepath.Join("/proc", fmt.Sprint(e.shim("c1")), "root", lib)
+			e.must(absent(name), name)
+		}
+		task.kill()
+	})
 }

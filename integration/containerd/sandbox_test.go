@@ -277,23 +277,3 @@ func TestSandbox_NoContainerOutlivesItsShim(t *testing.T) {
 		t.Errorf("%d exits of app0 were told: %q", exits, e.events.Text("app0"))
 	}
 }
-
-// containerd dies after it created a sandbox. Its shim is not to be left for ever.
-func TestSandbox_NeverStartedGoesWithItsContainerd(t *testing.T) {
-	e := sandboxEnv(t, ownContainerd(t))
-	b := e.createBox("box")
-	shim := e.shim("box")
-	e.must(e.containerd.Kill(), "kill containerd")
-	limit := time.After(harness.Slow(25 * time.Second))
-	for harness.Alive(shim) {
-		select {
-		case <-limit:
-			t.Fatal("the shim lives 25 s after containerd died")
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-	e.must(e.containerd.Start(e.ctx), "start containerd again")
-	if err := b.Shutdown(e.ctx); err != nil && !errdefs.IsNotFound(err) {
-		t.Errorf("shut down what is gone: %v", err)
-	}
-}

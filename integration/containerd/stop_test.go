@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -203,22 +202,5 @@ func TestStop_WhatJoinedAPIDNamespaceIsStoppedFirst(t *testing.T) {
 				t.Errorf("the container was killed before it had ended: %v", err)
 			}
 		})
-	}
-}
-
-func TestStop_SettingsThatAreRefused(t *testing.T) {
-	harness.OursOnly(t, "stop-signal and stop-timeout")
-	e := newEnv(t)
-	for id, tt := range map[string]struct {
-		opts  []oci.SpecOpts
-		new   []client.NewContainerOpts
-		words []string
-	}{
-		"signal":  {opts: with(annotations(annotationStopSignal, "SIGNONE")), words: []string{annotationStopSignal, `"SIGNONE"`, "SIGTERM", "1 to 64"}},
-		"timeout": {opts: with(annotations(annotationStopTimeout, "-3s")), words: []string{annotationStopTimeout, `"-3s"`, "from 0 to 24h"}},
-		"option":  {new: withOptions(e, "StopTimeout = 'soon'"), words: []string{"StopTimeout", `"soon"`, "10s"}},
-	} {
-		_, err := e.tryCreate(id, config{opts: tt.opts, new: tt.new}, "true")
-		wantError(t, err, errdefs.ErrInvalidArgument, tt.words...)
 	}
 }

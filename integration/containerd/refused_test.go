@@ -1,0 +1,287 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// A refusal is one sentence that names field and value. The tables of pkg/settings, pkg/options, pkg/resources, pkg/task
+// and pkg/ociruntime have all of them; this one has some of each kind, for containers and execs, through containerd.
+func TestRefused_InOneSentenceThatNamesTheField(t *testing.T) {
+	harness.OursOnly(t, "that its errors are the reason alone")
+	const prefix = "io.containerd.sandbox.v1/"
+	const invalid, failed = codes.InvalidArgument, codes.FailedPrecondition
+	set := func(name, value string) func(*oci.Spec) {
+		return func(s *oci.Spec) { s.Annotations = map[string]string{prefix + name: value} }
+	}
+	bind := func(source, destination string) func(*oci.Spec) {
+		return func(s *oci.Spec) {
+			s.Mounts = append(s.Mounts,
+				specs.Mount{Source: source, Destination: destination, Type: "bind", Options: []string{"bind"}})
+		}
+	}
+	score, full := 1001, publicDir(t)
+	e := newEnv(t)
+	e.must(os.WriteFile(filepath.Join(full, "file"), nil, 0o600), "write")
+	e.allow("host-rootfs", "listen", "pid-file", "verdict-file", "cpuset.source")
+	c := e.run("c1", config{}, "sleep", "1000")
+	for id, tt := range map[string]struct {
+		program string
+		change  func(*oci.Spec)
+		want    string // … stands for any text
+		exec    bool   // gives the same error
+		class   codes.Code
+	}{
+		"absent":      {"nosuch", nil, `exec: "nosuch": executable file not found in $PATH`, true, invalid},
+		"no-file":     {"/no/such", nil, `exec: "/no/such": stat /no/such: no such file or directory`, true, invalid},
+		"no-program":  {"/proc/version", nil, `exec: "/proc/version": permission denied`, true, invalid},
+		"directory":   {"/bin", nil, `exec: "/bin": is a directory`, true, invalid},
+		"nul":         {"tr\x00ue", nil, `…args[0]…`, true, invalid},
+		"no-argument": {"", func(s *oci.Spec) { s.Process.Args = nil }, "…args…", true, invalid},
+		"relative":    {"", func(s *oci.Spec) { s.Process.Cwd = "tmp" }, `…cwd "tmp"…`, true, invalid},
+		"limit": {"", func(s *oci.Spec) {
+			s.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 2, Hard: 1}}
+		}, "process.rlimits[0].soft 2 of RLIMIT_NOFILE: must be at most hard, which is 1", true, invalid},
+		"profile":               {"", func(s *oci.Spec) { s.Process.ApparmorProfile = "shim-test-none" }, "…pparmor…", true, codes.OK},
+		"cwd":                   {"", func(s *oci.Spec) { s.Process.Cwd = "/proc/version" }, "mkdir /proc/version: not a directory", false, codes.OK},
+		"score":                 {"", func(s *oci.Spec) { s.Process.OOMScoreAdj = &score }, "config.json: process.oomScoreAdj 1001: must be from -1000 to 1000", false, invalid},
+		"mount":                 {"", bind("/no/such", "/mnt"), "failed to fulfil mount request: open /no/such: no such file or directory", false, codes.OK},
+		"file":                  {"", bind("/etc/passwd", "/bin"), `error mounting "/etc/passwd" to rootfs at "/bin": …`, false, codes.OK},
+		"device":                {"", func(s *oci.Spec) { s.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/x", Type: "x"}} }, `config.json: invalid device type "x"`, false, invalid},
+		"sysctl":                {"", func(s *oci.Spec) { s.Linux.Sysctl = map[string]string{"net.nope": "1"} }, `linux.sysctl["net.nope"] "1": open sysctl net.nope file: …`, false, invalid},
+		"sysctl-of-the-machine": {"", func(s *oci.Spec) { s.Linux.Sysctl = map[string]string{"vm.swappiness": "1"} }, "…vm.swappiness…", false, invalid},
+		"hook":                  {"", func(s *oci.Spec) { s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{Path: "/no/such"}}} }, "error running createRuntime hook #0: fork/exec /no/such: no such file or directory", false, codes.OK},
+		"agent": {"", func(s *oci.Spec) {
+			s.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: "SCMP_ACT_PRAY"}
+		}, "…SCMP_ACT_PRAY is not a valid action for seccomp", false, invalid},
+		"users": {"", func(s *oci.Spec) {
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+			s.Linux.UIDMappings = []specs.LinuxIDMapping{idMap[0], {ContainerID: 100, HostID: 400000, Size: 10}}
+			s.Linux.GIDMappings = idMap
+		}, "…uidMappings…", false, invalid},
+		"period": {"", func(s *oci.Spec) {
+			s.Linux.Resources.CPU = &specs.LinuxCPU{Period: new(uint64(5))}
+		}, "…linux.resources.cpu.period 5: must be 0 (unset) or from 1000 to 1000000 µs", false, invalid},
+		"cpus": {"", func(s *oci.Spec) {
+			s.Linux.Resources.CPU = &specs.LinuxCPU{Cpus: "0,8000"}
+		}, `…linux.resources.cpu.cpus "0,8000": 8000 does not exist here…`, false, invalid},
+		"unknown":      {"", set("cpuset.sources", "parent"), `…"` + prefix + `cpuset.sources"…cpuset.source…`, false, invalid},
+		"no-effect":    {"", set("cpuset.mems", "true"), "…cpuset.mems…has no effect without …cpuset.source…", false, invalid},
+		"stop-signal":  {"", set("stop-signal", "SIGNONE"), `…stop-signal "SIGNONE"…`, false, invalid},
+		"exec-limits":  {"", set("exec-limits", "wall=1s"), `…exec-limits "wall=1s": must be off, on, or a list of name=value…`, false, invalid},
+		"verdict-file": {"", set("verdict-file", "/tmp/x"), `…verdict-file "/tmp/x": must be an absolute path with {exec}…`, false, invalid},
+		"pid-file":     {"", set("pid-file", full+"/file"), `…pid-file "` + full + `/file"…`, false, invalid},
+		"host-rootfs":  {"", set("host-rootfs", "usr"), `…host-rootfs…"usr"…host[:container][:ro|:rw]…`, false, invalid},
+		"init":         {"", set("init", "tini"), `…init…"tini"…true or false…`, false, invalid},
+		"own-init":     {"nosuch", set("init", "true"), `exec: "nosuch": executable file not found in $PATH`, false, invalid},
+		"listen":       {"", set("listen", "web"), `…listen…"web": must be [NAME=]tcp://IP:PORT…`, false, invalid},
+		"address":      {"", set("listen", "tcp://192.0.2.1:80"), "…listen…tcp://192.0.2.1:80…cannot assign requested address…", false, failed},
+		"listen-path":  {"", set("listen", "unix:///no/s"), "…listen…unix:///no/s…no such file…", false, failed},
+		"init-by-libcontainer": {"", func(s *oci.Spec) {
+			set("init", "true")(s)
+			s.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux}
+		}, "…init: not possible with this process…personality…", false, failed},
+	} {
+		check := func(what string, err error) {
+			t.Helper()
+			got := strings.TrimPrefix(fmt.Sprint(err), "failed to create shim task: ")
+			if !matches(got, tt.want) {
+				t.Errorf("%s: %s = %q, want %q", id, what, err, tt.want)
+			}
+			if code := status.Code(errgrpc.ToGRPC(err)); tt.class != codes.OK && code != tt.class {
+				t.Errorf("%s: %s = %v, of class %v, want %v", id, what, err, code, tt.class)
+			}
+		}
+		var opts []oci.SpecOpts
+		if tt.change != nil {
+			opts = with(spec(tt.change))
+		}
+		program := cmp.Or(tt.program, "true")
+		_, err := e.tryCreate(id, config{opts: opts}, program)
+		check("run", err)
+		if !tt.exec {
+			continue
+		}
+		x, err := c.tryExec("x-"+id, config{}, func(p *specs.Process) {
+			if tt.change != nil {
+				tt.change(&oci.Spec{Process: p})
+			}
+		}, program)
+		if err == nil {
+			err = x.Start(e.ctx)
+			_, _ = x.Delete(e.ctx) // it is the error that is looked at
+		}
+		check("exec", err)
+	}
+	// What comes by other ways than the configuration.
+	_, err := e.tryCreate("rootfs", config{rootfs: full, opts: with(spec(set("host-rootfs", "default")))}, "true")
+	wantError(t, err, errdefs.ErrInvalidArgument, "root.path", full, "empty directory")
+	_, err = e.tryCreate("option", config{new: withOptions(e, "StopTimeout = 'soon'")}, "true")
+	wantError(t, err, errdefs.ErrInvalidArgument, "StopTimeout", `"soon"`, "10s")
+	_, err = e.tryCreate("options", config{new: []client.NewContainerOpts{client.WithRuntime(e.containerd.Env.Runtime, &specs.LinuxResources{})}}, "true")
+	wantError(t, err, nil, "LinuxResources")
+	_, err = c.tryExec("limits", config{}, func(p *specs.Process) { p.Env = append(p.Env, "SANDBOX_LIMIT_PIDS=5") }, "true")
+	wantError(t, err, errdefs.ErrInvalidArgument, `SANDBOX_LIMIT_PIDS "5": needs the setting exec-limits`)
+	err = c.Update(e.ctx, client.WithResources(&specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(999))}}))
+	wantError(t, err, errdefs.ErrInvalidArgument, "linux.resources.cpu.quota 999: must be at least 1000 µs")
+	_, err = e.client.TaskService().Exec(e.ctx,
+		&tasks.ExecProcessRequest{ContainerID: "c1", ExecID: "e1", Spec: &anypb.Any{TypeUrl: "example.com/Spec", Value: []byte("{}")}})
+	wantError(t, errgrpc.ToNative(err), errdefs.ErrInvalidArgument, "example.com/Spec")
+	if !unified() {
+		_, err = e.tryCreate("cpuset", config{opts: with(spec(set("cpuset.source", "parent")))}, "true")
+		wantError(t, err, errdefs.ErrFailedPrecondition, "cpuset.source", "cgroup v2")
+	}
+
+	c.runExec("after", "true")
+	c.kill()
+	e.waitEvents("c1", "exec-added after | exec-start after | exit after | exit c1 137")
+	text := e.events.Text("c1")
+	if strings.Count(text, "exec-start") != 1 || strings.Count(text, "exit x") != 0 {
+		t.Errorf("events = %q, want no start and no exit of an exec that did not start", text)
+	}
+}
+
+// matches reports whether text is pattern, in which … stands for any text.
+func matches(text, pattern string) bool {
+	parts := strings.Split(pattern, "…")
+	for i, part := range parts {
+		at := strings.Index(text, part)
+		if at < 0 || i == 0 && at > 0 {
+			return false
+		}
+		text = text[at+len(part):]
+	}
+	return text == "" || parts[len(parts)-1] == ""
+}
+
+// Streams that cannot be opened are named. The table of pkg/stdio has all of them.
+func TestRefused_StreamsAreNamed(t *testing.T) {
+	harness.OursOnly(t, "errors of a class that name the stream")
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	for i, tt := range []struct {
+		stdout, word string
+		class        error
+	}{
+		{"gopher:///log", "gopher", errdefs.ErrInvalidArgument},
+		{"file:///proc/version/log", "/proc/version", errdefs.ErrFailedPrecondition},
+		{"binary:///no/such/logger", "/no/such/logger", errdefs.ErrFailedPrecondition},
+		{"ttrpc+unix:///run/any.sock?streaming_id=c-stdout", "unknown scheme", errdefs.ErrInvalidArgument},
+	} {
+		cfg := config{io: func(string) (cio.IO, error) {
+			return &deaf{FIFOSet: &cio.FIFOSet{Config: cio.Config{Stdout: tt.stdout}}}, nil
+		}}
+		id := fmt.Sprintf("r%d", i)
+		_, err := e.tryCreate(id, cfg, "true")
+		wantError(t, err, tt.class, tt.word)
+		x, err := c.tryExec(id, cfg, nil, "true")
+		if err == nil {
+			err = x.Start(e.ctx)
+			_, _ = x.Delete(e.ctx) // it is the error that is looked at
+		}
+		wantError(t, err, tt.class, tt.word)
+	}
+	wantStatus(c, client.Running)
+	c.kill()
+}
+
+// noProgram is one that no image has.
+const noProgram = "/no/such/program"
+
+func TestError_ClassReachesTheClientOnce(t *testing.T) { testErrors(newEnv(t)) }
+
+// testErrors looks at what clients in Go get, as Docker is.
+func testErrors(e *env) {
+	want := func(what string, err, class error, words ...string) {
+		e.Helper()
+		if err == nil {
+			e.Errorf("%s = nil, want an error with %q", what, words)
+			return
+		}
+		if harness.Runtime() == harness.Ours && !errors.Is(err, class) {
+			e.Errorf("%s = %v, of class %v, want %v", what, err, errdefs.Resolve(err), class)
+		}
+		harness.WantClassOnce(e, what, err.Error(), class)
+		for _, word := range words {
+			if !strings.Contains(err.Error(), word) {
+				e.Errorf("%s = %v, want %q in it", what, err, word)
+			}
+		}
+	}
+	bad, err := e.tryCreate("bad", config{}, noProgram)
+	if err == nil { // a runtime may find out when it starts the program
+		err = bad.process.Start(e.ctx)
+		defer bad.delete()
+	}
+	want("container of an absent program", err, errdefs.ErrInvalidArgument, noProgram, "no such file or directory")
+
+	c := e.run("c1", config{}, "sleep", "1000")
+	x := c.exec("x1", config{}, nil, noProgram)
+	want("exec of an absent program", x.Start(e.ctx), errdefs.ErrInvalidArgument, noProgram,
+		"no such file or directory")
+	if _, err := x.Delete(e.ctx); err != nil && !errdefs.IsNotFound(err) {
+		e.Errorf("Delete after a failed Start = %v", err)
+	}
+	if harness.Runtime() == harness.Ours { // the runc shim resumes what runs
+		want("resume of what is not paused", c.Resume(e.ctx), errdefs.ErrFailedPrecondition, "cannot resume")
+	}
+	wantStatus(c, client.Running)
+	c.kill()
+}
+
+// ctr is a command of ctr's, not yet run.
+func (e *env) ctr(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(e.ctx, filepath.Join(e.containerd.Env.Tools, "ctr"), args...)
+	cmd.Env = append(os.Environ(), "CONTAINERD_ADDRESS="+e.containerd.Address, "CONTAINERD_NAMESPACE="+e.namespace)
+	return cmd
+}
+
+func TestError_CtrRunPrintsTheClassOnce(t *testing.T) {
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	ctr := func(args ...string) string {
+		t.Helper()
+		out, err := e.ctr(args...).CombinedOutput()
+		if err == nil {
+			t.Errorf("ctr %q = nil, want an error", args)
+		}
+		_, message, _ := strings.Cut(string(out), "ctr: ") // warnings of containerd's may come before
+		return message
+	}
+	for what, printed := range map[string]string{
+		"ctr run": ctr("run", "--rm", "--snapshotter", e.snapshotter, "--runtime", e.containerd.Env.Runtime,
+			"--fifo-dir", e.containerd.Fifos, e.image.Name(), "bad", noProgram),
+		"ctr task exec": ctr("task", "exec", "--exec-id", "x1", "--fifo-dir", e.containerd.Fifos, "c1", noProgram),
+	} {
+		harness.WantClassOnce(t, what, printed, errdefs.ErrInvalidArgument)
+		if strings.Count(printed, noProgram+`"`) == 0 || !strings.Contains(printed, "no such file or directory") {
+			t.Errorf("%s printed %q, want the program and the reason", what, printed)
+		}
+		if lines := strings.Count(printed, "\n"); lines != 1 {
+			t.Errorf("%s printed %q, %d lines, want one", what, printed, lines)
+		}
+	}
+	c.kill()
+}

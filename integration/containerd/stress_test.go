@@ -1,0 +1,498 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	task3 "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// deaf is a reader of output that opens the fifos and reads nothing.
+type deaf struct {
+	*cio.FIFOSet
+	open []*os.File
+}
+
+func (d *deaf) Config() cio.Config { return d.FIFOSet.Config }
+func (d *deaf) Cancel()            {}
+func (d *deaf) Wait()              {}
+func (d *deaf) Close() error {
+	var errs []error
+	for _, f := range d.open {
+		errs = append(errs, f.Close())
+	}
+	d.open = nil
+	return errors.Join(append(errs, d.FIFOSet.Close())...)
+}
+
+func (e *env) deaf(id string) (cio.IO, error) {
+	fifos, err := cio.NewFIFOSetInDir(e.containerd.Fifos, id, false)
+	if err != nil {
+		return nil, err
+	}
+	fifos.Stdin = ""
+	d := &deaf{FIFOSet: fifos}
+	for _, path := range []string{fifos.Stdout, fifos.Stderr} {
+		if err := unix.Mkfifo(path, 0o600); err != nil {
+			return nil, err
+		}
+		f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return nil, err
+		}
+		d.open = append(d.open, f)
+	}
+	return d, nil
+}
+
+// bundle is the directory of a container.
+func (e *env) bundle(id string) string {
+	return filepath.Join(e.containerd.State, "io.containerd.runtime.v2.task", e.namespace, id)
+}
+
+// inOneShim puts containers into one shim.
+var inOneShim = oci.WithAnnotations(map[string]string{"io.containerd.runc.v2.group": "together"})
+
+// containerd#10094, containerd#9568: an exec hung, or took the whole time-out, when a child that it left held its
+// output.
+func TestExec_DoesNotHangOnOutputThatItsChildrenHold(t *testing.T) {
+	harness.OursOnly(t, "an exec that is over soon after its process is")
+	parent := newEnv(t)
+	c := parent.run("c1", config{}, "sleep", "1000")
+	t.Cleanup(c.kill)
+	for i, tt := range []struct {
+		name     string
+		terminal bool
+		script   string
+	}{
+		{"a child in the background", false, "sleep 1000 & echo done"},
+		{"a child in a session of its own", false, "setsid sleep 1000 & echo done"},
+		{"a child that goes on writing", false, "(while :; do echo noise >&2; usleep 10000; done) & echo done"},
+		{"a child with the terminal", true, "trap '' HUP; setsid sh -c 'trap \"\" HUP; sleep 1000' & echo done"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := parent.sub(t)
+			of := *c
+			of.e = e
+			x := of.exec(fmt.Sprintf("e%d", i), config{terminal: tt.terminal}, nil, "sh", "-c", tt.script)
+			began := time.Now()
+			e.must(x.Start(e.ctx), "start")
+			x.exit()
+			x.out.WaitFor(t, "done")
+			_, err := x.Delete(e.ctx) // without the client's own wait for the end of the output
+			e.must(err, "delete")
+			if took := time.Since(began); took > 3*time.Second {
+				t.Errorf("exec took %v, want less than 3s", took)
+			}
+			if got := strings.TrimSpace(x.out.String()); got != "done" {
+				t.Errorf("stdout = %q, want done", got)
+			}
+		})
+	}
+}
+
+func TestDelete_ManyAtOnceAreOne(t *testing.T) {
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	x := c.startExec("e1", config{}, nil, "true")
+	x.exit()
+	service := e.client.TaskService()
+	deleteOften(t, "exec", 1, func() error {
+		_, err := service.DeleteProcess(e.ctx, &tasks.DeleteProcessRequest{ContainerID: "c1", ExecID: "e1"})
+		return err
+	})
+	x.closeIO()
+	e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill")
+	c.exit()
+	// Each gets the answer of the first, whose caller may have given up. From the runc shim only one gets any, and
+	// containerd takes a task that its shim does not know for deleted.
+	direct, succeed := e.direct("c1"), 6
+	if harness.Runtime() != harness.Ours {
+		succeed = 1
+	}
+	deleteOften(t, "container", succeed, func() error {
+		_, err := direct.Delete(e.ctx, &task3.DeleteRequest{ID: "c1"})
+		return err
+	})
+	e.waitEvents("c1", "delete c1")
+	if got := strings.Count(e.events.Text("c1"), "delete c1"); got > 1 {
+		t.Errorf("events = %q, want one delete", e.events.Text("c1"))
+	}
+	_, _ = service.Delete(e.ctx, &tasks.DeleteTaskRequest{ContainerID: "c1"})
+	_, err := service.Delete(e.ctx, &tasks.DeleteTaskRequest{ContainerID: "c1"})
+	wantError(t, errgrpc.ToNative(err), errdefs.ErrNotFound, "c1")
+	c.closeIO()
+}
+
+// deleteOften deletes five times at once and once more.
+func deleteOften(t *testing.T, what string, want int, remove func() error) {
+	t.Helper()
+	var all sync.WaitGroup
+	var succeeded atomic.Int32
+	again := func() {
+		switch err := errgrpc.ToNative(remove()); {
+		case err == nil:
+			succeeded.Add(1)
+		case !errors.Is(err, errdefs.ErrNotFound):
+			t.Errorf("another Delete of the %s = %v, want not found", what, err)
+		}
+	}
+	for range 5 {
+		all.Go(again)
+	}
+	all.Wait()
+	again()
+	if got := succeeded.Load(); int(got) != want {
+		t.Errorf("%d Deletes of the %s succeeded, want %d", got, what, want)
+	}
+}
+
+func TestShutdown_IsIgnoredWhileATaskLives(t *testing.T) {
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	direct := e.direct("c1")
+	for _, now := range []bool{false, true} {
+		_, err := direct.Shutdown(e.ctx, &task3.ShutdownRequest{ID: "c1", Now: now})
+		e.must(err, "shutdown")
+		c.runExec(fmt.Sprintf("e%t", now), "true")
+	}
+	c.kill()
+}
+
+// direct calls the shim of a container, past containerd.
+func (e *env) direct(id string) task3.TTRPCTaskService {
+	e.Helper()
+	direct, err := harness.DialShim(e, e.bundle(id))
+	e.must(err, "dial the shim")
+	return direct
+}
+
+// pidNamespaces are the two ways in which a container's processes end: the kernel kills all of them with the first one,
+// or the shim has to.
+var pidNamespaces = []struct {
+	name string
+	opts []oci.SpecOpts
+}{
+	{"own", nil},
+	{"host", []oci.SpecOpts{oci.WithHostNamespace(specs.PIDNamespace)}},
+}
+
+func TestKill_OfAPausedContainerWorksAtOnceOrAtResume(t *testing.T) {
+	parent := newEnv(t)
+	t.Run("SIGKILL at once", func(t *testing.T) {
+		e := parent.sub(t)
+		c := e.run("k1", config{}, "sh", "-c", "sleep 1000 & wait")
+		e.must(c.Pause(e.ctx), "pause")
+		c.kill()
+	})
+	t.Run("SIGKILL to all at once", func(t *testing.T) {
+		e := parent.sub(t)
+		c := e.run("k2", config{}, "sh", "-c", "sleep 1000 & wait")
+		e.must(c.Pause(e.ctx), "pause")
+		e.must(c.process.Kill(e.ctx, syscall.SIGKILL, client.WithKillAll), "kill all")
+		c.wantExit(137)
+	})
+	t.Run("SIGKILL to an exec when it is resumed", func(t *testing.T) {
+		e := parent.sub(t)
+		c := e.run("k3", config{}, "sleep", "1000")
+		x := c.startExec("k3x", config{}, nil, "sleep", "1000")
+		e.must(c.Pause(e.ctx), "pause")
+		e.must(x.Kill(e.ctx, syscall.SIGKILL), "kill exec")
+		wantStatus(c, client.Paused)
+		e.must(c.Resume(e.ctx), "resume")
+		x.wantExit(137)
+		c.kill()
+	})
+	t.Run("SIGTERM when it is resumed", func(t *testing.T) {
+		e := parent.sub(t)
+		c := e.run("k4", config{}, "sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done")
+		c.out.WaitFor(t, "ready")
+		e.must(c.Pause(e.ctx), "pause")
+		e.must(c.process.Kill(e.ctx, syscall.SIGTERM), "kill")
+		wantStatus(c, client.Paused)
+		e.must(c.Resume(e.ctx), "resume")
+		c.wantExit(9)
+	})
+}
+
+// freezer are the files that freeze a cgroup, on either version.
+var freezer = []struct{ file, frozen, state, done string }{
+	{"freezer.state", "FROZEN", "freezer.state", "FROZEN"},
+	{"cgroup.freeze", "1", "cgroup.events", "frozen 1"},
+}
+
+// freeze freezes the cgroup path below the root of its hierarchy behind the runtime's back.
+func freeze(tb testing.TB, path string) {
+	tb.Helper()
+	roots, err := harness.CgroupRoots()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, root := range roots {
+		for _, f := range freezer {
+			err := os.WriteFile(filepath.Join(root, path, f.file), []byte(f.frozen), 0)
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+				continue // the other version's, or a hierarchy without
+			}
+			if err != nil {
+				tb.Fatal(err)
+			}
+			harness.Eventually(tb, "frozen cgroup", func() error {
+				text, err := os.ReadFile(filepath.Join(root, path, f.state))
+				if err != nil || !strings.Contains(string(text), f.done) {
+					return fmt.Errorf("%s: %q (%w)", f.state, text, err)
+				}
+				return nil
+			})
+			return
+		}
+	}
+	tb.Fatalf("cgroup %s: no freezer", path)
+}
+
+// forEachKill runs test, beside others, for SIGKILL to the first process and to all, in each kind of PID namespace.
+func forEachKill(t *testing.T, test func(e *env, id string, opts []oci.SpecOpts) (killed *task)) {
+	t.Helper()
+	parent := newEnv(t)
+	for _, all := range []bool{false, true} {
+		for _, tt := range pidNamespaces {
+			t.Run(fmt.Sprintf("%s pid namespace, all %t", tt.name, all), func(t *testing.T) {
+				e := parent.sub(t)
+				c := test(e, fmt.Sprintf("c-%s-%t", tt.name, all), tt.opts)
+				var opts []client.KillOpts
+				if all {
+					opts = append(opts, client.WithKillAll)
+				}
+				e.must(c.process.Kill(e.ctx, syscall.SIGKILL, opts...), "kill")
+				c.wantExit(137)
+			})
+		}
+	}
+}
+
+func TestKill_OfAContainerThatSomebodyElseFroze(t *testing.T) {
+	harness.OursOnly(t, "that SIGKILL thaws what it did not freeze")
+	forEachKill(t, func(e *env, id string, opts []oci.SpecOpts) *task {
+		c := e.run(id, config{opts: opts}, "sh", "-c", "sleep 1000 & echo ready; wait")
+		c.out.WaitFor(e, "ready")
+		freeze(e, "/"+e.namespace+"/"+id)
+		return c
+	})
+}
+
+func TestKill_OfAContainerWithStoppedProcesses(t *testing.T) {
+	forEachKill(t, func(e *env, id string, opts []oci.SpecOpts) *task {
+		c := e.run(id, config{opts: opts}, "sh", "-c", "sleep 1000 & kill -STOP $!; echo ready; wait")
+		c.out.WaitFor(e, "ready")
+		e.must(unix.Kill(int(c.Task.Pid()), unix.SIGSTOP), "stop init")
+		wantStatus(c, client.Running) // the kernel has stopped it, nobody paused the container
+		return c
+	})
+}
+
+func TestKill_AllReachesAll(t *testing.T) {
+	harness.OursOnly(t, "that a signal to all reaches execs")
+	parent := newEnv(t)
+	const script = "trap 'echo term' TERM; echo ready; while :; do sleep 0.01; done"
+	for _, tt := range pidNamespaces {
+		t.Run(tt.name+" pid namespace", func(t *testing.T) {
+			e := parent.sub(t)
+			c := e.run("a-"+tt.name, config{opts: tt.opts}, "sh", "-c", script)
+			x := c.startExec("a-"+tt.name+"-x", config{}, nil, "sh", "-c", script)
+			c.out.WaitFor(t, "ready")
+			x.out.WaitFor(t, "ready")
+			e.must(c.process.Kill(e.ctx, syscall.SIGTERM, client.WithKillAll), "signal all")
+			c.out.WaitFor(t, "term")
+			x.out.WaitFor(t, "term")
+			e.must(c.process.Kill(e.ctx, syscall.SIGKILL, client.WithKillAll), "kill all")
+			x.wantExit(137)
+			c.wantExit(137)
+		})
+	}
+}
+
+func TestKill_EndsAForkBomb(t *testing.T) {
+	harness.OursOnly(t, "to be faster than the bomb") // the runc shim takes a minute or two in the host's pid namespace
+	dir := publicDir(t)
+	// A shell that cannot fork gives up, and the bomb would defuse itself. awk goes on.
+	if err := os.WriteFile(filepath.Join(dir, "bomb"),
+		[]byte(`exec awk 'BEGIN { while (1) system("sh /bomb/bomb &") }'`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	parent := newEnv(t)
+	for _, tt := range pidNamespaces {
+		t.Run(tt.name+" pid namespace", func(t *testing.T) {
+			e := parent.sub(t)
+			id := "b-" + tt.name
+			cgroup := "/" + e.namespace + "/" + id
+			c := e.run(id, config{opts: append(with(oci.WithPidsLimit(200), bind(dir, "/bomb", "ro")), tt.opts...)},
+				"sleep", "1000")
+			x := c.startExec(id+"-x", config{}, nil, "sh", "-c", "exec sh /bomb/bomb 2>/dev/null")
+			// A walk of /proc misses many of them, since most live for a moment only.
+			harness.Eventually(t, "as many processes as the limit allows", func() error {
+				events, err := harness.CgroupFile(cgroup, "pids.events", "pids.events")
+				if err == nil && (events == "" || strings.HasPrefix(events, "max 0")) {
+					err = fmt.Errorf("pids.events has %q: no fork was refused", events)
+				}
+				return err
+			})
+			began := time.Now()
+			e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill")
+			c.exit()
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("the container was dead after %v, want less than 10s", took)
+			}
+			if left := harness.InCgroup(cgroup); len(left) > 0 {
+				t.Errorf("%d processes alive after the exit, the first %v", len(left), left[0])
+			}
+			x.exit()
+			x.delete()
+			c.delete()
+		})
+	}
+}
+
+// lacking skips the test and names what it needs, or fails it where SHIM_TEST_REQUIRE lists name.
+func lacking(tb testing.TB, name, what string) {
+	tb.Helper()
+	harness.Lacking(tb, name, what)
+}
+
+// frozenFS mounts a file system of its own and returns where. From freeze to thaw, who writes to it is in
+// uninterruptible sleep, which no signal ends. Both are called once at most in effect; the test's end thaws too.
+func frozenFS(t *testing.T) (dir string, freeze, thaw func()) {
+	t.Helper()
+	dir, image := publicDir(t), filepath.Join(t.TempDir(), "image")
+	for _, command := range [][]string{
+		{"truncate", "--size=16M", image},
+		{"mkfs.ext4", "-q", image},
+		{"mount", "-o", "loop", image, dir},
+	} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			lacking(t, "loop", fmt.Sprintf("ext4 on a loop device: %v: %v: %s", command, err, out))
+		}
+	}
+	t.Cleanup(func() {
+		harness.Eventually(t, "unmounted file system", func() error { return syscall.Unmount(dir, 0) })
+	})
+	run := func(option string) func() {
+		return sync.OnceFunc(func() {
+			if out, err := exec.Command("fsfreeze", option, dir).CombinedOutput(); err != nil {
+				t.Errorf("fsfreeze %s: %v: %s", option, err, out)
+			}
+		})
+	}
+	return dir, run("--freeze"), run("--unfreeze")
+}
+
+// stuckPid returns the process of a container that is in uninterruptible sleep, once there is one.
+func (e *env) stuckPid(id string) (pid int) {
+	e.Helper()
+	// A process sleeps like that for a moment in other calls too. One that hangs was not switched to in between.
+	before := map[int]string{}
+	harness.Eventually(e, "process in uninterruptible sleep", func() error {
+		for _, p := range harness.InCgroup("/" + e.namespace + "/" + id) {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid))
+			_, switches, _ := strings.Cut(string(status), "\nvoluntary_ctxt_switches:")
+			if err == nil && strings.Contains(string(status), "\nState:\tD") && before[p.Pid] == switches {
+				pid = p.Pid
+				return nil
+			}
+			before[p.Pid] = switches
+		}
+		return errors.New("none")
+	})
+	return pid
+}
+
+// wantFast calls f and fails the test when that takes longer than bound.
+func wantFast(t *testing.T, what string, bound time.Duration, f func() error) error {
+	t.Helper()
+	began := time.Now()
+	err := errgrpc.ToNative(f())
+	took := time.Since(began)
+	t.Logf("%s = %v after %v", what, err, took)
+	if took > bound {
+		t.Errorf("%s took %v, want less than %v", what, took, bound)
+	}
+	return err
+}
+
+// The first process of a container, or its child, hangs in the kernel. Kill and Delete answer all the same, and when
+// the process can die the container ends as any other.
+func TestKill_OfAContainerThatCannotDieSaysSo(t *testing.T) {
+	harness.OursOnly(t, "answers while a process cannot die")
+	const first, child = "while :; do echo x >/frozen/file; done", "(while :; do echo x >/frozen/file; done) & wait"
+	for _, tt := range []struct {
+		name, script string
+		namespace    []oci.SpecOpts
+		outlived     bool // the exit is reported before the process that hangs can die
+	}{
+		{"the first process", first, nil, false},
+		{"a child", child, nil, false},
+		{"the first process in the host's pid namespace", first, pidNamespaces[1].opts, false},
+		{"a child in the host's pid namespace", child, pidNamespaces[1].opts, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newEnv(t)
+			dir, freeze, thaw := frozenFS(t)
+			other := e.run("other", config{opts: with(inOneShim)}, "sleep", "1000")
+			c := e.run("c1", config{opts: append(with(inOneShim, bind(dir, "/frozen", "rw")), tt.namespace...)}, "sh",
+				"-c", tt.script)
+			t.Cleanup(thaw) // before the container is removed
+			freeze()
+			stuck := e.stuckPid("c1")
+			direct := e.direct("c1")
+			err := wantFast(t, "Kill", 2*time.Second, func() error { return c.process.Kill(e.ctx, syscall.SIGKILL) })
+			e.must(err, "kill")
+			if tt.outlived {
+				if got := c.exit(); got != 137 {
+					t.Errorf("exit status = %d, want 137", got)
+				}
+			}
+			// In time for CRI, which waits 10 s, the error says that the container is still there.
+			err = wantFast(t, "Delete", 8*time.Second, func() error {
+				_, err := direct.Delete(e.ctx, &task3.DeleteRequest{ID: "c1"})
+				return err
+			})
+			if !errdefs.IsFailedPrecondition(err) {
+				t.Errorf("Delete = %v, want FailedPrecondition", err)
+			}
+			other.runExec("x", "echo", "hello")
+			if !harness.Alive(stuck) {
+				t.Error("the process died, and should have been hanging")
+			}
+			thaw()
+			if tt.outlived {
+				c.delete()
+			} else {
+				c.wantExit(137)
+			}
+			other.kill()
+			e.wantEvents("c1", "create c1 | start c1 | exit c1 137 | delete c1")
+		})
+	}
+}
