@@ -166,11 +166,7 @@ func TestCheckpoint_HasNoDirectoryOfTheHost(t *testing.T) {
 
 // What a checkpoint has is where the container could run when it was made.
 func TestCPUSet_OfARestoredContainer(t *testing.T) {
-	for _, program := range []string{"criu", "iptables-restore"} {
-		if _, err := exec.LookPath(program); err != nil {
-			lacking(t, "criu", program)
-		}
-	}
+	needCriu(t)
 	e := newCPUSetEnv(t)
 	// containerd's client restores only with options of the runc shim, which can allow no other source than the parent.
 	e.allowed = nil

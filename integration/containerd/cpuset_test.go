@@ -4,7 +4,6 @@
 package containerd_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -292,79 +291,6 @@ func TestCPUSet_IsPinnedByUpdate(t *testing.T) {
 	w.kill()
 }
 
-func TestCPUSet_WhileContainersComeAndGo(t *testing.T) {
-	e := newCPUSetEnv(t)
-	shared := e.source("shared", "0")
-	ctx, cancel := context.WithCancel(e.ctx)
-	changed := make(chan struct{})
-	go func() { // ends before the source does
-		defer close(changed)
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
-		for i := 0; ctx.Err() == nil; i++ {
-			if err := os.WriteFile(filepath.Join(shared.dir, "cpuset.cpus"), []byte([]string{"0-3", "1", "2-3"}[i%3]),
-				0); err != nil {
-				t.Error(err)
-				return
-			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-			}
-		}
-	}()
-	e.Cleanup(func() { cancel(); <-changed })
-	for i := range 6 {
-		c := e.create("c"+strconv.Itoa(i), config{opts: with(shared.annotation())}, "sleep", "1000")
-		if i%2 == 0 {
-			e.must(c.process.Start(e.ctx), "start")
-			e.must(c.Pause(e.ctx), "pause")
-			e.must(c.Resume(e.ctx), "resume")
-			c.kill()
-			continue
-		}
-		_, err := c.Task.Delete(e.ctx, client.WithProcessKill)
-		e.must(err, "delete what was not started")
-	}
-	e.wantQuiet()
-}
-
-func TestCPUSet_WatchesEndWithTheLastContainer(t *testing.T) {
-	e := newCPUSetEnv(t)
-	shared := e.source("shared", "0-1")
-	plain := e.run("pod", config{opts: with(grouped("pod"))}, "sleep", "1000")
-	before, err := harness.ReadUsage(e.shim("pod"))
-	e.must(err, "look at the shim")
-	for range 3 {
-		var tasks []*task
-		for _, id := range []string{"c1", "c2"} {
-			tasks = append(tasks, e.run(id, config{opts: with(shared.annotation(), grouped("pod"))}, "sleep", "1000"))
-		}
-		for _, c := range tasks {
-			c.kill()
-			e.must(c.container.Delete(e.ctx, client.WithSnapshotCleanup), "delete the container")
-		}
-	}
-	const lazy = 4 // threads
-	harness.CheckUsage(t, e.shim("pod"), before, lazy)
-	after, err := harness.ReadUsage(e.shim("pod"))
-	e.must(err, "look at the shim")
-	if b, a := inotifies(before), inotifies(after); a != b {
-		t.Errorf("the shim has %d inotify instances, %d before", a, b)
-	}
-	plain.kill()
-	e.wantQuiet()
-}
-
-func inotifies(u harness.Usage) (n int) {
-	for _, fd := range u.FDs {
-		if strings.Contains(fd, "inotify") {
-			n++
-		}
-	}
-	return n
-}
-
 func TestCPUSet_OfAKilledShim(t *testing.T) {
 	e := newCPUSetEnv(t)
 	shared := e.source("shared", "0-1")
@@ -499,59 +425,12 @@ func TestCPUSet_InNomadsCgroups(t *testing.T) {
 	e.wantQuiet()
 }
 
-// recordAffinity prints, some ten times a second, where it may run, between the times at which it began and ended to
-// look. It starts no process for that.
+// recordAffinity prints, some ten times a second, where it may run. It starts no process for that.
 const recordAffinity = `mkfifo /tmp/never; exec 3<>/tmp/never
 while :; do
-	read -r began _ </proc/uptime
-	while read -r key value; do [ "$key" = Cpus_allowed_list: ] && cpus=$value; done </proc/self/status
-	read -r ended _ </proc/uptime
-	echo "$began $cpus $ended"
+	while read -r key value; do [ "$key" = Cpus_allowed_list: ] && echo "$value"; done </proc/self/status
 	read -r -t 0.1 _ <&3
 done`
-
-// assigned is what a source had, from begin to end, as the time since boot. While it is written it has both.
-type assigned struct {
-	cpus       string
-	begin, end time.Duration
-}
-
-// sinceBoot is the clock of /proc/uptime.
-func sinceBoot(tb testing.TB) time.Duration {
-	tb.Helper()
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		tb.Fatal(err)
-	}
-	return time.Duration(now.Nano())
-}
-
-// pool is a source with all that it had.
-type pool struct {
-	source
-	had []assigned
-}
-
-// assign gives the pool other CPUs.
-func (p *pool) assign(cpus string) {
-	p.e.Helper()
-	begin := sinceBoot(p.e)
-	p.set(cpus)
-	if n := len(p.had); n > 0 {
-		p.had[n-1].end = sinceBoot(p.e)
-	}
-	p.had = append(p.had, assigned{control(p.e, p.dir, "cpuset.cpus"), begin, 1 << 62})
-}
-
-// late returns how long before a look the pool had what was seen for the last time, 0 if it had it then.
-func (p *pool) late(cpus string, began, ended time.Duration) (time.Duration, bool) {
-	for _, a := range slices.Backward(p.had) {
-		if a.cpus == cpus && a.begin <= ended {
-			return max(0, began-a.end), true
-		}
-	}
-	return 0, false
-}
 
 // setting reads a number from the environment.
 func setting(tb testing.TB, name string, otherwise int) int {
@@ -568,12 +447,15 @@ func setting(tb testing.TB, name string, otherwise int) int {
 }
 
 // A scheduler keeps two reserved pools of CPUs and a shared one, and moves CPUs between them. Each container writes
-// down where it may run. SHIM_TEST_CPUSET_SECONDS and SHIM_TEST_CPUSET_CONTAINERS make it longer and larger.
+// down where it may run: what its pool had, in that order. SHIM_TEST_CPUSET_SECONDS and SHIM_TEST_CPUSET_CONTAINERS make
+// it longer and larger.
 func TestCPUSet_UnderAScheduler(t *testing.T) {
-	moveEvery, bound := harness.Slow(100*time.Millisecond), harness.Slow(500*time.Millisecond)
 	length := time.Duration(setting(t, "SHIM_TEST_CPUSET_SECONDS", 3)) * time.Second
-	count := setting(t, "SHIM_TEST_CPUSET_CONTAINERS", 4)
 	e := newCPUSetEnv(t)
+	type pool struct {
+		source
+		had []string
+	}
 	pools := []*pool{
 		{source: source{e, e.makeCgroup("share")}},
 		{source: source{e, e.makeCgroup("reserve_a")}},
@@ -590,11 +472,13 @@ func TestCPUSet_UnderAScheduler(t *testing.T) {
 			lists[to] = append(lists[to], strconv.Itoa(cpu))
 		}
 		for i, p := range pools {
-			p.assign(strings.Join(lists[i], ","))
+			p.set(strings.Join(lists[i], ","))
+			p.had = append(p.had, control(t, p.dir, "cpuset.cpus"))
 		}
 	}
+
 	move()
-	tasks := make([]*task, count)
+	tasks := make([]*task, setting(t, "SHIM_TEST_CPUSET_CONTAINERS", 4))
 	for i := range tasks {
 		// Half are in one shim.
 		opts := with(pools[i%len(pools)].annotation())
@@ -604,7 +488,7 @@ func TestCPUSet_UnderAScheduler(t *testing.T) {
 		tasks[i] = e.run("c"+strconv.Itoa(i), config{opts: opts}, "sh", "-c", recordAffinity)
 		move()
 	}
-	tick, over := time.NewTicker(moveEvery), time.After(length)
+	tick, over := time.NewTicker(harness.Slow(100*time.Millisecond)), time.After(length)
 	defer tick.Stop()
 	for going := true; going; {
 		select {
@@ -614,58 +498,24 @@ func TestCPUSet_UnderAScheduler(t *testing.T) {
 			going = false
 		}
 	}
-	var lates []time.Duration
-	for _, c := range slices.Backward(tasks) { // c0 has the others' shim
+	for i, c := range slices.Backward(tasks) { // c0 has the others' shim
+		had := pools[i%len(pools)].had
+		wantRunsOn(t, "at last", c.Task.Pid(), had[len(had)-1])
 		c.kill()
-	}
-	for i, c := range tasks {
-		lates = append(lates, wantAssigned(t, c, pools[i%len(pools)], bound)...)
+		at, records := 0, strings.Fields(c.out.String())
+		for _, cpus := range records[:len(records)-1] { // it was killed while it wrote the last one
+			later := slices.Index(had[at:], cpus)
+			if later < 0 {
+				t.Errorf("%s ran on %s after %s, want what its source had in that order: %q", c.ID(), cpus, had[at], had)
+				break
+			}
+			at += later
+		}
+		if want := int(length / time.Second); len(records) < want {
+			t.Errorf("%s has %d records, want one a second", c.ID(), len(records))
+		}
 	}
 	e.wantQuiet()
-	slices.Sort(lates)
-	moves := len(pools[0].had)
-	if want := count * int(length/time.Second); len(lates) < want {
-		t.Fatalf("%d records, want one a second and container, %d", len(lates), want)
-	}
-	onTime, _ := slices.BinarySearch(lates, 1)
-	t.Logf("%d containers, %d moves, %d records: %d as assigned at that time, 99 %% at most %v late, all at most %v",
-		count, moves, len(lates), onTime, lates[len(lates)*99/100], lates[len(lates)-1])
-	if want := len(lates) * 3 / 4; onTime < want {
-		t.Errorf("%d of %d records are as assigned at that time, want %d at least", onTime, len(lates), want)
-	}
-}
-
-// wantAssigned checks each record of a container and returns how late they are.
-func wantAssigned(tb testing.TB, c *task, p *pool, bound time.Duration) []time.Duration {
-	tb.Helper()
-	var lates []time.Duration
-	for line := range strings.Lines(c.out.String()) {
-		fields := strings.Fields(line)
-		if len(fields) != 3 || !strings.HasSuffix(line, "\n") {
-			continue // it was killed while it wrote
-		}
-		began, ended := uptime(tb, fields[0]), uptime(tb, fields[2])
-		late, ok := p.late(fields[1], began, ended)
-		switch {
-		case !ok:
-			tb.Errorf("%s at %v: runs on %s, which its source never had", c.ID(), began, fields[1])
-		case late > bound:
-			tb.Errorf("%s at %v: runs on %s, which its source last had %v before, want at most %v", c.ID(), began,
-				fields[1], late, bound)
-		}
-		lates = append(lates, late)
-	}
-	return lates
-}
-
-// uptime reads a time of /proc/uptime, which is cut off to hundredths of a second.
-func uptime(tb testing.TB, text string) time.Duration {
-	tb.Helper()
-	seconds, err := time.ParseDuration(text + "s")
-	if err != nil {
-		tb.Fatalf("time %q: %v", text, err)
-	}
-	return seconds
 }
 
 // Systemd writes the CPUs of a unit again when it is reloaded, so the unit has to follow as well as its cgroup.

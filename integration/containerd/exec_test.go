@@ -53,21 +53,6 @@ func TestExec_ReadsItsInputUntilTheEnd(t *testing.T) {
 	c.kill()
 }
 
-func TestExec_HasItsUserDirectoryAndEnvironment(t *testing.T) {
-	e := newEnv(t)
-	c := e.run("c1", config{}, "sleep", "1000")
-	x := c.startExec("e1", config{}, func(p *specs.Process) {
-		p.User = specs.User{UID: 1000, GID: 1000}
-		p.Cwd = "/tmp"
-		p.Env = append(p.Env, "GREETING=hello")
-	}, "sh", "-c", "id -u; id -g; pwd; echo $GREETING")
-	x.wantExit(0)
-	if got, want := x.out.String(), "1000\n1000\n/tmp\nhello\n"; got != want {
-		t.Errorf("stdout = %q, want %q", got, want)
-	}
-	c.kill()
-}
-
 func TestExec_NeverStartedCanBeDeleted(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
@@ -264,17 +249,27 @@ func TestExec_OutputEndsWhenItIsKilled(t *testing.T) {
 
 // figures are some of a container's statistics.
 type figures struct {
-	cpu  time.Duration
-	pids uint64
+	cpu                           time.Duration
+	pids, memory, limit, oomKills uint64
 }
 
-func (t *task) figures() (f figures) {
-	t.e.Helper()
-	switch m := t.metrics().(type) {
+func figuresOf(metrics any) (f figures) {
+	switch m := metrics.(type) {
 	case *cgroup1.Metrics:
-		f.cpu, f.pids = time.Duration(m.GetCPU().GetUsage().GetTotal()), m.GetPids().GetCurrent()
+		f = figures{
+			time.Duration(m.GetCPU().GetUsage().GetTotal()), m.GetPids().GetCurrent(), m.GetMemory().GetUsage().GetUsage(),
+			m.GetMemory().GetUsage().GetLimit(), m.GetMemoryOomControl().GetOomKill(),
+		}
 	case *cgroup2.Metrics:
-		f.cpu, f.pids = time.Duration(m.GetCPU().GetUsageUsec())*time.Microsecond, m.GetPids().GetCurrent()
+		f = figures{
+			time.Duration(m.GetCPU().GetUsageUsec()) * time.Microsecond, m.GetPids().GetCurrent(), m.GetMemory().GetUsage(),
+			m.GetMemory().GetUsageLimit(), m.GetMemoryEvents().GetOomKill(),
+		}
 	}
 	return f
+}
+
+func (t *task) figures() figures {
+	t.e.Helper()
+	return figuresOf(t.metrics())
 }

@@ -4,10 +4,7 @@
 package containerd_test
 
 import (
-	"encoding/pem"
 	"io/fs"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,11 +12,7 @@ import (
 	"testing"
 
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/opencontainers/runtime-spec/specs-go"
 )
-
-// caBundles is where programs look for the roots of TLS: Debian, Fedora.
-var caBundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"}
 
 // hostConfig shows the host's directories of the default list on an empty root.
 func hostConfig(empty string, opts ...oci.SpecOpts) config {
@@ -90,39 +83,6 @@ func hostHas(name string) bool {
 		_, err := os.Stat(dir + name)
 		return err == nil
 	})
-}
-
-// curl exits with 77 when it cannot read the roots, and with 60 when the server's is not among them.
-func TestHostRootfs_ProgramsVerifyTLS(t *testing.T) {
-	e, empty := newHostEnv(t)
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("verified"))
-	}))
-	t.Cleanup(server.Close)
-	var bundle string
-	for _, path := range caBundles {
-		if _, err := os.Stat(path); err == nil {
-			bundle = path
-		}
-	}
-	roots, err := os.ReadFile(bundle)
-	e.must(err, "roots of the host, of the package ca-certificates")
-	more := filepath.Join(publicDir(t), "bundle.crt")
-	roots = append(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})...)
-	e.must(os.WriteFile(more, roots, 0o644), "write the roots with the server's")
-	for id, tt := range map[string]struct {
-		opts []oci.SpecOpts
-		want string
-	}{
-		"of-the-host": {nil, " 60"},
-		"with-ours":   {with(bind(more, bundle, "ro")), "verified 0"},
-	} {
-		script := "curl -s " + server.URL + "; echo \" $?\""
-		opts := append(tt.opts, oci.WithHostNamespace(specs.NetworkNamespace), hostPath)
-		if got := e.hostRun(id, empty, "default", script, opts...); got != tt.want+"\n" {
-			t.Errorf("%s: curl says %q, want %q", id, got, tt.want)
-		}
-	}
 }
 
 // wellKnown are secrets of hosts that not all users may read, and some that many a host lets all read.

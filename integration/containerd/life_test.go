@@ -9,9 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -218,46 +215,6 @@ func TestInfo_NamesTheRuntimeAndItsFeatures(t *testing.T) {
 	}
 }
 
-func TestInfo_TellsANodeFromAnother(t *testing.T) {
-	harness.OursOnly(t, "annotations of the runtime info")
-	e := newEnv(t)
-	info, err := e.client.RuntimeInfo(e.ctx, e.containerd.Env.Runtime, nil)
-	e.must(err, "runtime info")
-	const prefix = "io.containerd.sandbox.v1/"
-	modes := []string{"v1", "hybrid"}
-	if unified() {
-		modes = []string{"v2"}
-	}
-	drivers := "cgroupfs"
-	if _, err := os.Stat("/run/systemd/system"); err == nil {
-		drivers = "cgroupfs,systemd"
-	}
-	criu, _ := exec.LookPath("criu") // none is an answer too
-	for key, want := range map[string][]string{
-		"cgroup.mode": modes, "cgroup.drivers": {drivers}, "criu": {criu},
-		"exec-launcher": {strconv.FormatBool(slices.Contains([]string{"amd64", "arm64"}, runtime.GOARCH))},
-	} {
-		if got, ok := info.Annotations[prefix+key]; !ok || !slices.Contains(want, got) {
-			t.Errorf("%s = %q, want one of %q", key, got, want)
-		}
-	}
-	if got := info.Annotations[prefix+"seccomp"]; !strings.HasPrefix(got, "2.") {
-		t.Errorf("seccomp = %q, want the version of libseccomp", got)
-	}
-	for _, controller := range []string{"cpu", "memory", "pids"} {
-		if got := strings.Split(info.Annotations[prefix+"cgroup.controllers"], ","); !slices.Contains(got, controller) {
-			t.Errorf("cgroup.controllers = %q, want %s in it", got, controller)
-		}
-	}
-	// Every setting that it names is one that a container can be given, if with another value than this.
-	for setting := range strings.SplitSeq(info.Annotations[prefix+"settings"], ",") {
-		_, err := e.tryCreate(setting, config{opts: with(annotations(prefix+setting, ""))}, "true")
-		if err == nil || strings.Contains(err.Error(), "unknown") || !strings.Contains(err.Error(), prefix+setting) {
-			t.Errorf("setting %s = %v, want that its value is refused", setting, err)
-		}
-	}
-}
-
 func TestKill_ReachesTheProcessItIsSentTo(t *testing.T) {
 	e := newEnv(t)
 	const script = `trap 'echo usr1' USR1; trap 'echo term; exit 9' TERM; echo ready; while :; do sleep 0.01; done`
@@ -351,71 +308,45 @@ func gated(gate *harness.Gate, at string) config {
 	}))}
 }
 
-// callsOn lists the calls on task c1 that containerd passes to a shim.
-func callsOn(tasksClient tasks.TasksClient) map[string]func(context.Context) error {
+// callsOn lists the calls on task c1 that containerd passes to its shim.
+func callsOn(service tasks.TasksClient) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Get": func(ctx context.Context) error {
-			_, err := tasksClient.Get(ctx, &tasks.GetRequest{ContainerID: "c1"})
+			_, err := service.Get(ctx, &tasks.GetRequest{ContainerID: "c1"})
 			return err
 		},
 		"List": func(ctx context.Context) error {
-			r, err := tasksClient.List(ctx, &tasks.ListTasksRequest{})
+			r, err := service.List(ctx, &tasks.ListTasksRequest{})
 			if err == nil && len(r.GetTasks()) == 0 {
 				err = errdefs.ErrNotFound
 			}
 			return err
 		},
 		"Wait": func(ctx context.Context) error {
-			_, err := tasksClient.Wait(ctx, &tasks.WaitRequest{ContainerID: "c1"})
+			_, err := service.Wait(ctx, &tasks.WaitRequest{ContainerID: "c1"})
 			return err
 		},
 		"ListPids": func(ctx context.Context) error {
-			_, err := tasksClient.ListPids(ctx, &tasks.ListPidsRequest{ContainerID: "c1"})
+			_, err := service.ListPids(ctx, &tasks.ListPidsRequest{ContainerID: "c1"})
 			return err
 		},
 		"Metrics": func(ctx context.Context) error {
-			r, err := tasksClient.Metrics(ctx, &tasks.MetricsRequest{Filters: []string{"id==c1"}})
+			r, err := service.Metrics(ctx, &tasks.MetricsRequest{Filters: []string{"id==c1"}})
 			if err == nil && len(r.GetMetrics()) == 0 {
 				err = errdefs.ErrNotFound
 			}
 			return err
 		},
-		"Start": func(ctx context.Context) error {
-			_, err := tasksClient.Start(ctx, &tasks.StartRequest{ContainerID: "c1"})
-			return err
-		},
-		"Exec": func(ctx context.Context) error {
-			spec, err := typeurl.MarshalAnyToProto(&specs.Process{Args: []string{"true"}, Cwd: "/"})
-			if err == nil {
-				_, err = tasksClient.Exec(ctx, &tasks.ExecProcessRequest{ContainerID: "c1", ExecID: "e1", Spec: spec})
-			}
-			return err
-		},
-		"Pause": func(ctx context.Context) error {
-			_, err := tasksClient.Pause(ctx, &tasks.PauseTaskRequest{ContainerID: "c1"})
-			return err
-		},
-		"Resume": func(ctx context.Context) error {
-			_, err := tasksClient.Resume(ctx, &tasks.ResumeTaskRequest{ContainerID: "c1"})
-			return err
-		},
-		"Update": func(ctx context.Context) error {
-			resources, err := typeurl.MarshalAnyToProto(&specs.LinuxResources{})
-			if err == nil {
-				_, err = tasksClient.Update(ctx, &tasks.UpdateTaskRequest{ContainerID: "c1", Resources: resources})
-			}
-			return err
-		},
 		"Kill": func(ctx context.Context) error { // with a signal that a created container survives
-			_, err := tasksClient.Kill(ctx, &tasks.KillRequest{ContainerID: "c1", Signal: 28})
+			_, err := service.Kill(ctx, &tasks.KillRequest{ContainerID: "c1", Signal: 28})
 			return err
 		},
 		"ResizePty": func(ctx context.Context) error {
-			_, err := tasksClient.ResizePty(ctx, &tasks.ResizePtyRequest{ContainerID: "c1", Width: 80, Height: 24})
+			_, err := service.ResizePty(ctx, &tasks.ResizePtyRequest{ContainerID: "c1", Width: 80, Height: 24})
 			return err
 		},
 		"CloseIO": func(ctx context.Context) error {
-			_, err := tasksClient.CloseIO(ctx, &tasks.CloseIORequest{ContainerID: "c1", Stdin: true})
+			_, err := service.CloseIO(ctx, &tasks.CloseIORequest{ContainerID: "c1", Stdin: true})
 			return err
 		},
 	}
@@ -490,16 +421,18 @@ func TestCreate_IsNotFoundBeforeItsEnd(t *testing.T) {
 	c.wantExit(0) // at the end of its input
 }
 
-// While a Delete is under way a container is stopped for all who ask. The runc shim answers after the Delete only, so
-// that containerd waits for State for two seconds, and then tells its client that there is no task.
-func TestDelete_IsStoppedBeforeItsEnd(t *testing.T) {
+// While a Delete is under way a container is stopped for all who ask, and a client that gives up can delete it again. The
+// runc shim answers after the Delete only, so that containerd waits for State for two seconds, and then tells its client
+// that there is no task.
+func TestDelete_IsStoppedBeforeItsEndAndAnsweredAgain(t *testing.T) {
 	harness.OursOnly(t, "answers while a Delete is under way")
 	e := newEnv(t)
 	gate := harness.NewGate(t, publicDir(t))
-	c := e.run("c1", gated(gate, "poststop"), "true")
+	c := e.run("c1", gated(gate, "poststop"), "sh", "-c", "exit 7")
 	c.exit()
+	ctx, giveUp := context.WithCancel(e.ctx)
 	deleted := make(chan error, 1)
-	go func() { _, err := c.Task.Delete(e.ctx); deleted <- err }()
+	go func() { _, err := c.Task.Delete(ctx); deleted <- err }()
 	gate.WaitReached()
 	calls := callsOn(e.client.TaskService())
 	for name, want := range map[string]error{
@@ -512,31 +445,14 @@ func TestDelete_IsStoppedBeforeItsEnd(t *testing.T) {
 		}
 		cancel()
 	}
-	gate.Open()
-	e.must(<-deleted, "delete")
-}
-
-// A client that gives up while its Delete is under way finds a stopped task, and can delete it.
-func TestDelete_IsAnsweredAgain(t *testing.T) {
-	harness.OursOnly(t, "State after a Delete whose answer was lost")
-	e := newEnv(t)
-	gate := harness.NewGate(t, publicDir(t))
-	c := e.run("c1", gated(gate, "poststop"), "sh", "-c", "exit 7")
-	c.exit()
-	ctx, giveUp := context.WithCancel(e.ctx)
-	deleted := make(chan error, 1)
-	go func() { _, err := c.Task.Delete(ctx); deleted <- err }()
-	gate.WaitReached()
 	giveUp()
 	if err := <-deleted; !errors.Is(err, context.Canceled) && !errdefs.IsCanceled(err) {
 		t.Fatalf("Delete whose caller gives up = %v, want that it was cancelled", err)
 	}
 	gate.Open()
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 7 | delete c1")
-	again, err := c.container.Task(e.ctx, nil)
-	e.must(err, "load the task")
-	if status, err := again.Status(e.ctx); err != nil || status.Status != client.Stopped || status.ExitStatus != 7 {
-		t.Errorf("status = %+v (%v), want that it stopped with 7", status, err)
+	if status := e.reload("c1").status("c1"); status.Status != client.Stopped || status.ExitStatus != 7 {
+		t.Errorf("status = %+v, want that it stopped with 7", status)
 	}
 	exit, err := c.Task.Delete(e.ctx)
 	e.must(err, "second delete")
@@ -558,25 +474,13 @@ func TestPidFile_NamesInitWhileTheContainerExists(t *testing.T) {
 	e := newEnv(t)
 	e.allow("pid-file")
 	dir := publicDir(t)
-	read := func(name string) string {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		e.must(err, "read the pid file")
-		return string(text)
+	c := e.create("c1", config{opts: with(annotations(annotationPidFile, dir+"/{id}"))}, "sleep", "1000")
+	text, err := os.ReadFile(dir + "/c1")
+	if got, want := string(text), strconv.Itoa(int(c.Task.Pid())); got != want {
+		t.Errorf("pid file = %q, %v, want %s", got, err, want)
 	}
-	one := e.create("c1", config{opts: with(annotations(annotationPidFile, dir+"/one"))}, "true")
-	if got, want := read("one"), strconv.Itoa(int(one.Task.Pid())); got != want {
-		t.Errorf("pid file = %q, want %s", got, want)
-	}
-	e.must(one.process.Start(e.ctx), "start")
-	one.exit()
-	read("one") // it is there until the container is deleted
-	one.delete()
-	two := e.run("c2", config{new: withOptions(e, "PidFile = '"+dir+"/{namespace}-{id}'")}, "sleep", "1000")
-	if got, want := read(e.namespace+"-c2"), strconv.Itoa(int(two.Task.Pid())); got != want {
-		t.Errorf("pid file = %q, want %s", got, want)
-	}
-	e.must(unix.Kill(e.shim("c2"), unix.SIGKILL), "SIGKILL to the shim")
-	wantForgotten(t, e, two)
+	e.must(unix.Kill(e.shim("c1"), unix.SIGKILL), "SIGKILL to the shim")
+	wantForgotten(t, e, c)
 	harness.Eventually(t, "end of the pid files", func() error {
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 			return fmt.Errorf("the directory has %v (%w)", left, err)

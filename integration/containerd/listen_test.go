@@ -16,7 +16,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -116,35 +115,6 @@ func TestListen_HostNetworkIsOpenFromCreateUntilTheEnd(t *testing.T) {
 	}
 	again := e.run("c3", config{opts: host}, "sleep", "1000")
 	again.kill()
-}
-
-// withoutSys is for a user namespace to which the network does not belong, which may not mount it.
-var withoutSys = spec(func(s *oci.Spec) {
-	s.Mounts = slices.DeleteFunc(s.Mounts, func(m specs.Mount) bool { return m.Type == "sysfs" })
-})
-
-func TestListen_SocketsAreInTheNetworkThatIsJoined(t *testing.T) {
-	harness.OursOnly(t, "listen")
-	letOthersIn(t)
-	e := newEnv(t)
-	e.allow("listen")
-	first := e.run("c1", config{}, "sleep", "1000")
-	join := oci.WithLinuxNamespace(specs.LinuxNamespace{
-		Type: specs.NetworkNamespace,
-		Path: fmt.Sprintf("/proc/%d/ns/net", first.Pid()),
-	})
-	plain := e.run("c2", config{opts: with(join, sockets("tcp://127.0.0.1:80"))}, "sleep", "1000")
-	mapped := e.run("c3", config{
-		opts: with(oci.WithUserNamespace(idMap, idMap), join, withoutSys,
-			sockets("tcp://127.0.0.1:81 unix:///tmp/s unix:///run/s")),
-		new: []client.NewContainerOpts{client.WithUserNSRemappedSnapshot("c3-root", e.image, idMap, idMap)},
-	}, "sh", "-c", "stat -c %u /tmp/s /run/s; sleep 1000")
-	first.dial("tcp", "127.0.0.1:80", "")
-	first.dial("tcp", "127.0.0.1:81", "")
-	mapped.out.WaitFor(t, "0\n0\n")
-	for _, c := range []*task{mapped, plain, first} {
-		c.kill()
-	}
 }
 
 // sharedDir mounts a directory of the host at /shared.

@@ -16,7 +16,6 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/integration/harness"
 )
@@ -128,34 +127,6 @@ func TestNotify_KillEndsAStartThatWaits(t *testing.T) {
 	wantError(t, <-started, errdefs.ErrAborted, "init exited before READY=1 came, with status 137")
 	c.wantExit(137)
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 137 | delete c1")
-}
-
-// The socket is the container's alone, wherever else it can be reached.
-func TestNotify_OnlyTheContainerCanSayThatItIsReady(t *testing.T) {
-	harness.OursOnly(t, "notify")
-	e := newEnv(t)
-	const wait = "while ! test -e /tmp/go; do sleep 0.01; done; "
-	c := e.create("c1", config{opts: with(notified("60s"), grouped("pod"))}, "sh", "-c",
-		tell+"touch /tmp/runs; "+wait+"tell READY=1; exec sleep 1000")
-	socket := filepath.Join(e.containerd.State, "io.containerd.runtime.v2.task", e.namespace, "c1", "notify")
-	// A member of the same pod that has the socket mounted, as if it had found a way to it.
-	other := e.run("c2", config{opts: with(grouped("pod"), oci.WithMounts([]specs.Mount{
-		{Destination: "/run/notify", Type: "bind", Source: socket, Options: []string{"bind"}},
-	}))}, "sh", "-c", "export NOTIFY_SOCKET=/run/notify/notify.sock\n"+tell+wait+
-		"tell READY=1; touch /tmp/told; exec sleep 1000")
-	started := c.starting()
-	c.file("/tmp/runs")
-	touch := func(t *task) {
-		t.runExec("go", "touch", "/tmp/go")
-	}
-	touch(other)
-	other.file("/tmp/told")
-	e.wantLog("message refused")
-	c.notStarted(started)
-	touch(c)
-	e.must(<-started, "start c1")
-	c.kill()
-	other.kill()
 }
 
 // Permissions are those of the container: its root owns the socket, and each of its users may send.

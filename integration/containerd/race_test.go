@@ -30,22 +30,7 @@ var shortLived = harness.Fewer(500)
 
 func TestExit_IsNotLostWhenAContainerEndsAtOnce(t *testing.T) {
 	e := newEnv(t)
-	ids := make(chan string)
-	var workers sync.WaitGroup
-	for range 4 {
-		workers.Go(func() {
-			for id := range ids {
-				if err := e.runTrue(id); err != nil {
-					t.Errorf("%s: %v", id, err)
-				}
-			}
-		})
-	}
-	for i := range shortLived {
-		ids <- fmt.Sprintf("c%d", i)
-	}
-	close(ids)
-	workers.Wait()
+	e.manyToTheirEnds(shortLived, 0, func(string) []oci.SpecOpts { return with(oci.WithProcessArgs("true")) })
 	if t.Failed() {
 		return // the events of the others say nothing about the ones that went wrong
 	}
@@ -55,11 +40,33 @@ func TestExit_IsNotLostWhenAContainerEndsAtOnce(t *testing.T) {
 	}
 }
 
-// runTrue runs one container from its making to its end.
-func (e *env) runTrue(id string) error {
+// manyToTheirEnds runs n containers, four at a time, each of which ends by itself.
+func (e *env) manyToTheirEnds(n int, status uint32, opts func(id string) []oci.SpecOpts) {
+	e.Helper()
+	ids := make(chan string)
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() {
+			for id := range ids {
+				if err := e.toItsEnd(id, status, opts(id)); err != nil {
+					e.Errorf("%s: %v", id, err)
+				}
+			}
+		})
+	}
+	for i := range n {
+		ids <- fmt.Sprintf("c%d", i)
+	}
+	close(ids)
+	workers.Wait()
+}
+
+// toItsEnd runs one container from its making to its end.
+func (e *env) toItsEnd(id string, status uint32, opts []oci.SpecOpts) error {
 	ctx, cancel := context.WithTimeout(e.ctx, harness.Slow(30*time.Second))
 	defer cancel()
-	container, err := e.client.NewContainer(ctx, id, e.plain(id)...)
+	container, err := e.client.NewContainer(ctx, id,
+		append(e.plain(id), client.WithNewSpec(append(with(oci.WithImageConfig(e.image)), opts...)...))...)
 	if err != nil {
 		return err
 	}
@@ -74,8 +81,8 @@ func (e *env) runTrue(id string) error {
 	if err := c.Start(ctx); err != nil {
 		return err
 	}
-	if status := <-exited; status.Error() != nil || status.ExitCode() != 0 {
-		return fmt.Errorf("exit status %d, %w", status.ExitCode(), status.Error())
+	if got := <-exited; got.Error() != nil || got.ExitCode() != status {
+		return fmt.Errorf("exit status %d, %w", got.ExitCode(), got.Error())
 	}
 	if _, err := c.Delete(ctx); err != nil {
 		return err
@@ -124,36 +131,6 @@ func TestExec_WhileTheContainerDiesReportsOrIsRefused(t *testing.T) {
 		}
 	}
 	t.Logf("%d execs ran, %d were refused", ran, refused)
-}
-
-func TestKill_DuringCreateLeavesNothingInDoubt(t *testing.T) {
-	e := newEnv(t)
-	for round := range 8 {
-		id := fmt.Sprintf("c%d", round)
-		killed := make(chan error, 1)
-		stop, cancel := context.WithCancel(e.ctx)
-		go func() { killed <- e.killOnceThere(stop, id) }()
-		c := e.create(id, config{}, "sleep", "1000")
-		err := <-killed
-		cancel()
-		e.must(err, "kill "+id)
-		c.wantExit(137)
-		e.wantEvents(id, strings.ReplaceAll("create ID | exit ID 137 | delete ID", "ID", id))
-	}
-}
-
-// killOnceThere sends SIGKILL again and again until the task is there to take it.
-func (e *env) killOnceThere(ctx context.Context, id string) error {
-	for {
-		_, err := e.client.TaskService().Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: 9})
-		if err == nil {
-			return nil
-		}
-		// While Create is on its way there is no such task, or there is one that is not ready.
-		if err = errgrpc.ToNative(err); !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
-			return err
-		}
-	}
 }
 
 func TestCreate_GivenUpByTheClientLeavesNothing(t *testing.T) {

@@ -9,10 +9,9 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
+	"time"
 
-	cgroup1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 	cgroup2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
@@ -55,38 +54,12 @@ func TestUpdate_ReachesTheCgroup(t *testing.T) {
 
 func TestStats_CountWhatTheContainerUses(t *testing.T) {
 	e := newEnv(t)
-	c := e.run("c1", config{opts: []oci.SpecOpts{oci.WithMemoryLimit(64 * mib)}}, "sh", "-c",
+	c := e.run("c1", config{opts: with(oci.WithMemoryLimit(64 * mib))}, "sh", "-c",
 		"i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 1000 & echo ready; wait")
 	c.out.WaitFor(t, "ready")
-	metric, err := c.Metrics(e.ctx)
-	e.must(err, "metrics")
-	if metric.ID != "c1" {
-		t.Errorf("metric of %q, want c1", metric.ID)
-	}
-	data, err := typeurl.UnmarshalAny(metric.Data)
-	e.must(err, "metrics")
-	var cpu, memory, limit, pids uint64
-	switch m := data.(type) {
-	case *cgroup1.Metrics:
-		cpu, memory = m.GetCPU().GetUsage().GetTotal(), m.GetMemory().GetUsage().GetUsage()
-		limit, pids = m.GetMemory().GetUsage().GetLimit(), m.GetPids().GetCurrent()
-	case *cgroup2.Metrics:
-		cpu, memory = m.GetCPU().GetUsageUsec()*1000, m.GetMemory().GetUsage()
-		limit, pids = m.GetMemory().GetUsageLimit(), m.GetPids().GetCurrent()
-	default:
-		t.Fatalf("metrics are %T", data)
-	}
-	if cpu < 1000000 {
-		t.Errorf("CPU time = %d ns, want a millisecond at least", cpu)
-	}
-	if memory < 4096 || memory > 64*mib {
-		t.Errorf("memory = %d, want some, and less than the limit", memory)
-	}
-	if limit != 64*mib {
-		t.Errorf("memory limit = %d, want %d", limit, 64*mib)
-	}
-	if pids != 2 { // the shell and sleep
-		t.Errorf("pids = %d, want 2", pids)
+	f := c.figures()
+	if f.cpu < time.Millisecond || f.memory < 4096 || f.memory > 64*mib || f.limit != 64*mib || f.pids != 2 {
+		t.Errorf("statistics %+v, want a millisecond, memory within its limit of 64 MiB, the shell and sleep", f)
 	}
 	c.kill()
 }
@@ -132,40 +105,24 @@ func (t *task) metrics() any {
 // for such a kill when there is one (internal/cri/server/events.go).
 func (t *task) wantOOMKills(want uint64) {
 	t.e.Helper()
-	var got uint64
-	switch m := t.metrics().(type) {
-	case *cgroup1.Metrics:
-		got = m.GetMemoryOomControl().GetOomKill()
-	case *cgroup2.Metrics:
-		got = m.GetMemoryEvents().GetOomKill()
-	}
-	if got != want {
+	if got := t.figures().oomKills; got != want {
 		t.e.Errorf("metrics say %d OOM kills, want %d", got, want)
 	}
 }
 
+// The kill of a child is counted and told while the container goes on, that of init until Delete.
 func TestStats_CountTheKillThatAnEventReported(t *testing.T) {
 	e := newEnv(t)
-	c := e.run("c1", config{opts: little}, "sh", "-c", glutton+" 2>/dev/null; echo child $?; sleep 1000")
+	c := e.run("c1", config{opts: little}, "sh", "-c", glutton+" 2>/dev/null; echo child $?; exec "+glutton)
 	c.out.WaitFor(t, "child 137")
 	e.waitEvents("c1", "oom c1")
-	c.wantOOMKills(1)
-	c.kill()
-	if harness.Runtime() == harness.Ours { // exactly one
-		e.wantEvents("c1", "create c1 | start c1 | oom c1 | exit c1 137 | delete c1")
-	}
-}
-
-func TestStats_ReportAnOOMUntilDelete(t *testing.T) {
-	e := newEnv(t)
-	c := e.run("c1", config{opts: little}, strings.Fields(glutton)...)
 	if got := c.exit(); got != 137 {
 		t.Errorf("exit status = %d, want 137", got)
 	}
-	c.wantOOMKills(1)
+	c.wantOOMKills(2)
 	c.delete()
 	if harness.Runtime() == harness.Ours {
-		e.wantEvents("c1", "create c1 | start c1 | oom c1 | exit c1 137 | delete c1")
+		e.wantEvents("c1", "create c1 | start c1 | oom c1 | oom c1 | exit c1 137 | delete c1")
 	}
 }
 
@@ -219,23 +176,6 @@ func TestStats_AndEventsReportAGroupKill(t *testing.T) {
 	}
 }
 
-func TestStats_ManyCallersAtOnceHaveThem(t *testing.T) {
-	e := newEnv(t)
-	c := e.run("c1", config{opts: little}, "sleep", "1000")
-	var wg sync.WaitGroup
-	for range 10 {
-		wg.Go(func() {
-			for range 10 {
-				if _, err := c.Metrics(e.ctx); err != nil {
-					t.Errorf("metrics: %v", err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	c.kill()
-}
-
 func TestStats_NoFileIsKeptAfterDelete(t *testing.T) {
 	e := newEnv(t)
 	pod := e.run("pod", config{opts: with(inOneShim)}, "sleep", "1000")
@@ -262,24 +202,10 @@ var little = with(oci.WithMemoryLimit(24*mib), oci.WithMemorySwap(24*mib))
 // glutton asks for more memory than little has, and uses it.
 const glutton = "dd if=/dev/zero of=/dev/null bs=128M count=1"
 
-// oomBefore checks that the text of events has an OOM before exit.
-func (e *env) oomBefore(id, exit string) {
-	e.Helper()
-	e.waitEvents(id, exit)
-	text := e.events.Text(id)
-	before, _, found := strings.Cut(text, exit)
-	if harness.Runtime() == harness.Ours && found && !strings.Contains(before, "oom "+id) {
-		e.Errorf("events = %q, want oom %s before %q", text, id, exit)
-	}
-}
-
-// rounds is how many containers run out of memory at once. A shim that does not look on purpose misses some.
-var rounds = harness.Fewer(50)
-
 // containerd#8180, containerd#8893: the event came after the exit, or not at all, when the container was killed soon
-// after its start.
+// after its start. A shim that does not look on purpose misses some.
 func TestOOM_IsReportedBeforeTheExitOfItsContainer(t *testing.T) {
-	newEnv(t).manyRunOutOfMemory(rounds, func(string) oci.SpecOpts { return oci.Compose() })
+	newEnv(t).manyRunOutOfMemory(harness.Fewer(30), func(string) oci.SpecOpts { return oci.Compose() })
 }
 
 // systemd removes the scope, and the counter with it, as soon as the last process has ended: a shim that relies on that
@@ -292,54 +218,18 @@ func TestSystemd_OOMIsReportedBeforeTheExitOfItsContainer(t *testing.T) {
 // manyRunOutOfMemory checks that an OOM is reported before the exit of each container.
 func (e *env) manyRunOutOfMemory(rounds int, where func(id string) oci.SpecOpts) {
 	e.Helper()
-	ids := make(chan string)
-	var workers sync.WaitGroup
-	for range 3 {
-		workers.Go(func() {
-			for id := range ids {
-				if err := e.runOutOfMemory(id, where(id)); err != nil {
-					e.Errorf("%s: %v", id, err)
-				}
-			}
-		})
-	}
-	for i := range rounds {
-		ids <- fmt.Sprintf("c%d", i)
-	}
-	close(ids)
-	workers.Wait()
+	e.manyToTheirEnds(rounds, 137, func(id string) []oci.SpecOpts {
+		return append(with(oci.WithProcessArgs(strings.Fields(glutton)...), where(id)), little...)
+	})
 	for i := range rounds {
 		id := fmt.Sprintf("c%d", i)
-		e.oomBefore(id, "exit "+id+" 137")
+		e.waitEvents(id, "exit "+id+" 137")
+		text := e.events.Text(id)
+		before, _, found := strings.Cut(text, "exit "+id)
+		if harness.Runtime() == harness.Ours && found && !strings.Contains(before, "oom "+id) {
+			e.Errorf("events = %q, want oom %s before the exit", text, id)
+		}
 	}
-}
-
-// runOutOfMemory runs one container whose first process is killed for lack of memory.
-func (e *env) runOutOfMemory(id string, where oci.SpecOpts) error {
-	container, err := e.client.NewContainer(e.ctx, id, append(e.plain(id), client.WithNewSpec(append([]oci.SpecOpts{
-		oci.WithImageConfig(e.image), oci.WithProcessArgs(strings.Fields(glutton)...), where,
-	}, little...)...))...)
-	if err != nil {
-		return err
-	}
-	c, err := container.NewTask(e.ctx, e.streams(config{}, nil, nil))
-	if err != nil {
-		return err
-	}
-	exited, err := c.Wait(e.ctx)
-	if err != nil {
-		return err
-	}
-	if err := c.Start(e.ctx); err != nil {
-		return err
-	}
-	if status := <-exited; status.Error() != nil || status.ExitCode() != 137 {
-		return fmt.Errorf("exit status %d, %w", status.ExitCode(), status.Error())
-	}
-	if _, err := c.Delete(e.ctx); err != nil {
-		return err
-	}
-	return container.Delete(e.ctx, client.WithSnapshotCleanup)
 }
 
 func TestMemory_IdleShimGivesItBack(t *testing.T) {
@@ -394,30 +284,6 @@ func TestMemory_HeapHasNoHugePages(t *testing.T) {
 	}
 	if mapping == "" {
 		t.Errorf("no mapping of 2 MiB in:\n%s", text)
-	}
-	c.kill()
-}
-
-func TestShim_RunningProcessTakesNoThread(t *testing.T) {
-	harness.OursOnly(t, "threads that do not grow with the processes")
-	e := newEnv(t)
-	c := e.run("c1", config{}, "sleep", "1000")
-	before, err := harness.ReadUsage(e.shim("c1"))
-	e.must(err, "look")
-	const n = 30
-	execs := make([]*process, n)
-	for i := range execs {
-		execs[i] = c.exec(fmt.Sprintf("e%d", i), config{}, nil, "sleep", "1000")
-		e.must(execs[i].Start(e.ctx), "start exec")
-	}
-	after, err := harness.ReadUsage(e.shim("c1"))
-	e.must(err, "look")
-	if after.Threads > before.Threads+n/3 {
-		t.Errorf("%d threads with %d execs, %d without, want no thread for each", after.Threads, n, before.Threads)
-	}
-	t.Logf("%d threads with %d execs, %d without", after.Threads, n, before.Threads)
-	for _, x := range execs {
-		x.kill()
 	}
 	c.kill()
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/errdefs"
@@ -312,18 +311,6 @@ func TestDefaults_OfContainersWithoutOptions(t *testing.T) {
 	wantError(t, err, nil, defaultFile+": must be writable by its owner alone, not have mode 0666")
 	e.must(os.Chmod(file, 0o600), "let nobody else write it")
 	e.run("c5", config{new: []client.NewContainerOpts{none}}, "true").wantExit(0)
-}
-
-// A file that cannot be read is no file that is absent.
-func TestDefaults_ThatCannotBeReadAreNamed(t *testing.T) {
-	e, file := newDefaultsEnv(t)
-	e.must(unix.Mkfifo(file, 0o600), "make a fifo") // which would let a careless reader wait
-	began := time.Now()
-	_, err := e.tryCreate("c1", config{}, "true")
-	wantError(t, err, nil, defaultFile+": must be a regular file")
-	if took := time.Since(began); took > harness.Slow(5*time.Second) {
-		t.Errorf("create failed after %v, want at once", took)
-	}
 }
 
 // inRoot runs containerd where nothing is of this machine's file systems but the kernel's and containerd's directory,

@@ -14,7 +14,6 @@ import (
 
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
@@ -162,45 +161,6 @@ func TestStop_ContainerOfADeadShimIsStoppedAsTold(t *testing.T) {
 				t.Errorf("it was removed after %v, want within the 5s of delete", took)
 			}
 			wantHeard(t, dir, tt.heard)
-		})
-	}
-}
-
-// With the process whose PID namespace it is the kernel kills all others: the pause container of a pod that shares one,
-// say.
-func TestStop_WhatJoinedAPIDNamespaceIsStoppedFirst(t *testing.T) {
-	harness.OursOnly(t, "stop-signal and stop-timeout")
-	for name, tt := range map[string]struct {
-		signal unix.Signal
-		end    string
-	}{
-		"by the shim": {unix.SIGTERM, "exit c1 9"},
-		"by delete":   {unix.SIGKILL, "exit c1 137 | delete c1"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := newEnv(t)
-			dir := publicDir(t)
-			stop := annotations(annotationStopSignal, "USR1", annotationStopTimeout, "1m")
-			pause := e.run("pause", config{opts: with(bind(dir, "/said", "rw"), grouped(e.namespace), stop)},
-				hearing("USR1", "exit 0")...)
-			pause.out.WaitFor(t, "ready")
-			joins := oci.WithLinuxNamespace(specs.LinuxNamespace{
-				Type: specs.PIDNamespace,
-				Path: fmt.Sprintf("/proc/%d/ns/pid", pause.Pid()),
-			})
-			c := e.run("c1", config{opts: with(bind(dir, "/said", "rw"), grouped(e.namespace), joins, stop)},
-				// Nobody reads what it writes after the delete.
-				"sh", "-c",
-				"trap 'sleep 0.5; echo >/said/ended; exit 9' USR1; echo ready; while :; do sleep 0.01; done")
-			c.out.WaitFor(t, "ready")
-			e.must(unix.Kill(e.shim("pause"), tt.signal), "signal to the shim")
-			e.waitEvents("c1", tt.end)
-			e.waitEvents("pause", "exit pause")
-			wantForgotten(t, e, c)
-			wantForgotten(t, e, pause)
-			if _, err := os.Stat(filepath.Join(dir, "ended")); err != nil {
-				t.Errorf("the container was killed before it had ended: %v", err)
-			}
 		})
 	}
 }

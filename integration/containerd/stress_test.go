@@ -6,7 +6,6 @@ package containerd_test
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -238,41 +237,6 @@ func TestKill_OfAPausedContainerWorksAtOnceOrAtResume(t *testing.T) {
 	})
 }
 
-// freezer are the files that freeze a cgroup, on either version.
-var freezer = []struct{ file, frozen, state, done string }{
-	{"freezer.state", "FROZEN", "freezer.state", "FROZEN"},
-	{"cgroup.freeze", "1", "cgroup.events", "frozen 1"},
-}
-
-// freeze freezes the cgroup path below the root of its hierarchy behind the runtime's back.
-func freeze(tb testing.TB, path string) {
-	tb.Helper()
-	roots, err := harness.CgroupRoots()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for _, root := range roots {
-		for _, f := range freezer {
-			err := os.WriteFile(filepath.Join(root, path, f.file), []byte(f.frozen), 0)
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-				continue // the other version's, or a hierarchy without
-			}
-			if err != nil {
-				tb.Fatal(err)
-			}
-			harness.Eventually(tb, "frozen cgroup", func() error {
-				text, err := os.ReadFile(filepath.Join(root, path, f.state))
-				if err != nil || !strings.Contains(string(text), f.done) {
-					return fmt.Errorf("%s: %q (%w)", f.state, text, err)
-				}
-				return nil
-			})
-			return
-		}
-	}
-	tb.Fatalf("cgroup %s: no freezer", path)
-}
-
 // forEachKill runs test, beside others, for SIGKILL to the first process and to all, in each kind of PID namespace.
 func forEachKill(t *testing.T, test func(e *env, id string, opts []oci.SpecOpts) (killed *task)) {
 	t.Helper()
@@ -291,16 +255,6 @@ func forEachKill(t *testing.T, test func(e *env, id string, opts []oci.SpecOpts)
 			})
 		}
 	}
-}
-
-func TestKill_OfAContainerThatSomebodyElseFroze(t *testing.T) {
-	harness.OursOnly(t, "that SIGKILL thaws what it did not freeze")
-	forEachKill(t, func(e *env, id string, opts []oci.SpecOpts) *task {
-		c := e.run(id, config{opts: opts}, "sh", "-c", "sleep 1000 & echo ready; wait")
-		c.out.WaitFor(e, "ready")
-		freeze(e, "/"+e.namespace+"/"+id)
-		return c
-	})
 }
 
 func TestKill_OfAContainerWithStoppedProcesses(t *testing.T) {

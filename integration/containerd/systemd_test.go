@@ -19,9 +19,6 @@ import (
 	"testing"
 	"time"
 
-	cgroup1 "github.com/containerd/cgroups/v3/cgroup1/stats"
-	cgroup2 "github.com/containerd/cgroups/v3/cgroup2/stats"
-	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"
@@ -232,17 +229,9 @@ func TestSystemd_ContainerIsAScopeInItsSlice(t *testing.T) {
 	wantIn(c.Task.Pid())
 	x := c.startExec("e1", config{}, nil, "sleep", "1000")
 	wantIn(x.Pid())
-	var pids, limit uint64
-	switch m := c.metrics().(type) {
-	case *cgroup1.Metrics:
-		pids, limit = m.GetPids().GetCurrent(), m.GetMemory().GetUsage().GetLimit()
-	case *cgroup2.Metrics:
-		pids, limit = m.GetPids().GetCurrent(), m.GetMemory().GetUsageLimit()
+	if f := c.figures(); f.pids != 3 || f.limit != 24*mib {
+		t.Errorf("statistics %+v, want 3 processes and a limit of %d", f, 24*mib)
 	}
-	if pids != 3 || limit != 24*mib {
-		t.Errorf("metrics say %d processes and a limit of %d, want 3 and %d", pids, limit, 24*mib)
-	}
-
 	e.must(c.Pause(e.ctx), "pause")
 	got, err := harness.CgroupFile(path, "freezer.state", "cgroup.events")
 	e.must(err, "freezer")
@@ -294,67 +283,6 @@ func TestSystemd_ExitWhileContainerdIsAwayIsKept(t *testing.T) {
 	e.must(e.containerd.Start(e.ctx), "start containerd again")
 	e.subscribe()
 	e.wantEnded(c)
-}
-
-// A container that is restarted has the same scope again (Docker's restart).
-func TestSystemd_ScopeOfTheSameNameFollowsAtOnce(t *testing.T) {
-	e := newSystemdEnv(t)
-	for range 5 {
-		c := e.run("c1", config{opts: with(e.scoped("c1"))}, "true")
-		c.wantExit(0)
-		e.must(c.container.Delete(e.ctx, client.WithSnapshotCleanup), "delete the container")
-	}
-}
-
-func TestSystemd_ByTheOption(t *testing.T) {
-	e := newSystemdEnv(t)
-	option := client.WithRuntime(e.containerd.Env.Runtime, &options.Options{SystemdCgroup: true})
-	c := e.run("c1", config{opts: with(e.scoped("c1")), new: []client.NewContainerOpts{option}}, "sleep", "1000")
-	dir := cgroupOf(t, e.scopeOf("c1"))
-	c.kill()
-	wantNoUnit(t, e.scopeOf("c1"), dir)
-}
-
-func TestSystemd_ScopeOfAnotherIsRefusedAndUnharmed(t *testing.T) {
-	e := newSystemdEnv(t)
-	for i, slice := range []string{e.slice(), "system.slice"} {
-		t.Run("in "+slice, func(t *testing.T) {
-			id := fmt.Sprintf("c%d", i)
-			foreign := foreignScope(t, e.scopeOf(id), slice)
-			_, err := e.tryCreate(id, config{opts: with(e.scoped(id))}, "true")
-			if !errdefs.IsAlreadyExists(err) {
-				t.Errorf("create with a scope of another's name: %v, want already exists", err)
-			}
-			if err == nil || !strings.Contains(err.Error(), e.scopeOf(id)) {
-				t.Errorf("error = %v, want it to name %s", err, e.scopeOf(id))
-			}
-			wantProperty(t, e.scopeOf(id), "ActiveState", "active")
-			if !harness.Alive(foreign) {
-				t.Errorf("process %d of the other's scope is dead", foreign)
-			}
-		})
-	}
-}
-
-// foreignScope is a scope with one process, which ends with the test.
-func foreignScope(t *testing.T, unit, slice string) (pid int) {
-	t.Helper()
-	cmd := exec.Command("systemd-run", "--scope", "--unit="+unit, "--slice="+slice, "sleep", "1000")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // dead already is as good
-		_ = cmd.Wait()         // that it was killed is what is wanted
-		wantNoUnit(t, unit, "")
-	})
-	harness.Eventually(t, unit+" runs", func() error {
-		if state := property(t, unit, "ActiveState"); state != "active" {
-			return fmt.Errorf("it is %s", state)
-		}
-		return nil
-	})
-	return cmd.Process.Pid // systemd-run becomes the program
 }
 
 func TestSystemd_KilledShimLeavesNothing(t *testing.T) {
@@ -440,52 +368,6 @@ func TestSystemd_LimitsSurviveAReload(t *testing.T) {
 	c.kill()
 }
 
-// On cgroup v1 there are fewer properties, and what has none is in hierarchies that systemd leaves alone.
-func TestSystemd_LimitsSurviveAReloadOnCgroup1(t *testing.T) {
-	if unified() {
-		lacking(t, "cgroup1", "cgroup v1 (make test-systemd CGROUP=v1)")
-	}
-	e := newSystemdEnv(t)
-	limit, low, pids, quota := int64(64*mib), int64(32*mib), int64(77), int64(30000)
-	period, shares := uint64(100000), uint64(2048)
-	c := e.run("c1", config{opts: []oci.SpecOpts{e.scoped("c1"), limited(&specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: &limit, Reservation: &low},
-		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period, Shares: &shares, Cpus: "0-1", Mems: "0"},
-		Pids:   &specs.LinuxPids{Limit: &pids},
-	})}}, "sleep", "1000")
-	path := strings.TrimPrefix(cgroupOf(t, e.scopeOf("c1")), memoryRoot())
-	want := func(when string, files map[string]string) {
-		t.Helper()
-		for _, when := range []string{when, when + ", after a reload"} {
-			for file, value := range files {
-				if got, err := harness.CgroupFile(path, file, file); err != nil || got != value {
-					t.Errorf("%s: %s = %q, %v, want %q", when, file, got, err, value)
-				}
-			}
-			if out := systemctl(t, "daemon-reload"); out != "" {
-				t.Errorf("systemctl daemon-reload: %s", out)
-			}
-		}
-	}
-	want("created", map[string]string{
-		"memory.limit_in_bytes": "67108864", "memory.soft_limit_in_bytes": "33554432", "pids.max": "77",
-		"cpu.cfs_quota_us": "30000", "cpu.cfs_period_us": "100000", "cpu.shares": "2048",
-		"cpuset.cpus": "0-1", "cpuset.mems": "0",
-	})
-	limit, low, pids, quota, period, shares = 96*mib, 16*mib, 33, 20000, 50000, 512
-	e.must(c.Update(e.ctx, client.WithResources(&specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: &limit, Reservation: &low},
-		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period, Shares: &shares, Cpus: "1"},
-		Pids:   &specs.LinuxPids{Limit: &pids},
-	})), "update")
-	want("updated", map[string]string{
-		"memory.limit_in_bytes": "100663296", "memory.soft_limit_in_bytes": "16777216", "pids.max": "33",
-		"cpu.cfs_quota_us": "20000", "cpu.cfs_period_us": "50000", "cpu.shares": "512",
-		"cpuset.cpus": "1", "cpuset.mems": "0",
-	})
-	c.kill()
-}
-
 // ioWeight is io.weight of all devices that have none of their own.
 func ioWeight(tb testing.TB, dir string) string {
 	tb.Helper()
@@ -563,24 +445,6 @@ func TestSystemd_UpdateKeepsWhatOnlyTheKernelKnows(t *testing.T) {
 		t.Error("update of cgroup.max.descendants to -5: no error")
 	}
 	wantKept("what is refused", map[string]string{"io.weight": "default 66"})
-	c.kill()
-}
-
-// That a container had no CPUs of its own is a property as well.
-func TestSystemd_RefusedUpdateLeavesNoCPUSet(t *testing.T) {
-	needCgroup2(t)
-	e := newSystemdEnv(t)
-	c := e.run("c1", config{opts: with(e.scoped("c1"))}, "sleep", "1000")
-	unit := e.scopeOf("c1")
-	dir := cgroupOf(t, unit)
-	err := c.Update(e.ctx, client.WithResources(&specs.LinuxResources{
-		CPU: &specs.LinuxCPU{Cpus: "0", Mems: "0"}, Unified: map[string]string{"cgroup.max.depth": "-5"},
-	}))
-	if err == nil {
-		t.Error("update of cgroup.max.depth to -5: no error")
-	}
-	wantProperties(t, unit, map[string]string{"AllowedCPUs": "", "AllowedMemoryNodes": ""})
-	e.wantReloaded(dir)
 	c.kill()
 }
 
@@ -780,45 +644,4 @@ func TestSystemd_ThatDoesNotAnswer(t *testing.T) {
 	c.delete()
 	wantNoUnit(t, e.scopeOf("c1"), dir)
 	wantNoUnit(t, e.scopeOf("c2"), "")
-}
-
-func TestSystemd_UnansweredIsWaitedForOnlyAsLongAsTheCall(t *testing.T) {
-	e := newSystemdEnv(t)
-	needGuest(t)
-	goOn := stopDBus(t)
-	ctx, cancel := context.WithTimeout(e.ctx, 3*time.Second)
-	defer cancel()
-	impatient := *e
-	impatient.ctx = ctx
-	err := within(t, 10*time.Second, "create", func() error {
-		_, err := impatient.tryCreate("c1", config{opts: with(e.scoped("c1"))}, "true")
-		return err
-	})
-	if !errdefs.IsDeadlineExceeded(err) {
-		t.Errorf("create: %v, want deadline exceeded", err)
-	}
-	harness.Eventually(t, "the shim of what was not created is gone", func() error {
-		if shims := harness.Shims(e.namespace, ""); len(shims) > 0 {
-			return fmt.Errorf("there are %v", shims)
-		}
-		return nil
-	})
-	goOn()
-	wantNoUnit(t, e.scopeOf("c1"), "")
-}
-
-// Where the container made cgroups of its own, systemd is asked to put an exec into the scope.
-func TestSystemd_UnansweredDelaysNoContainerWithAnExec(t *testing.T) {
-	needCgroup2(t)
-	e := newSystemdEnv(t)
-	needGuest(t)
-	c := e.run("c1", config{opts: with(delegated, e.scoped("c1"))}, "sh", "-c", nest+"sleep 1000")
-	c.out.WaitFor(t, "nested")
-	goOn := stopDBus(t)
-	x := c.exec("e1", config{}, nil, "true")
-	wantSystemdError(t, "exec", within(t, 30*time.Second, "exec", func() error { return x.Start(e.ctx) }))
-	goOn()
-	x.delete()
-	c.runExec("e2", "true")
-	c.kill()
 }

@@ -443,24 +443,6 @@ func forever(t *testing.T, file, value string) {
 	}
 }
 
-// A node whose namespaces are used up says so, and runs containers again when there are some.
-func TestNode_NamespacesUsedUpAreNamed(t *testing.T) {
-	needNode(t)
-	for _, kind := range []string{"pid", "mnt", "ipc", "uts"} {
-		t.Run(kind, func(t *testing.T) {
-			e := newEnv(t)
-			t.Run("none is left", func(t *testing.T) {
-				sysctl(t, "user/max_"+kind+"_namespaces", "0")
-				_, err := e.tryCreate("c1", config{}, "true")
-				if err == nil || !strings.Contains(strings.ToLower(err.Error()), "no space left on device") {
-					t.Errorf("create = %v, want the kernel's reason", err)
-				}
-			})
-			e.run("c2", config{}, "true").wantExit(0)
-		})
-	}
-}
-
 // jumpClock sets the clock of the machine forward, or back, until the test ends.
 func jumpClock(t *testing.T, by time.Duration) {
 	t.Helper()
@@ -597,39 +579,4 @@ func TestNode_FailingDisk(t *testing.T) {
 	other.runExec("x1", "echo", "hello")
 	c.kill()
 	other.kill()
-}
-
-// A container on a slow disk takes its time, and others do not wait for it.
-func TestNode_SlowDisk(t *testing.T) {
-	needNode(t)
-	e := newEnv(t)
-	d := newDisk(t)
-	other := e.run("other", config{opts: with(annotations("io.containerd.runc.v2.group", "g"))}, "sleep", "1000")
-	cfg := config{
-		rootfs: d.rootfs("sleep", "echo"), opts: with(annotations("io.containerd.runc.v2.group", "g")),
-	}
-	const delay = 500 * time.Millisecond
-	d.becomes("delay", "0", fmt.Sprint(delay.Milliseconds()))
-	c := e.run("c1", cfg, "/bin/sleep", "1000")
-	x := c.exec("x1", config{}, nil, "/bin/echo", "hello")
-	began := time.Now()
-	done := make(chan time.Duration, 1)
-	go func() { // joined below
-		err := x.Start(e.ctx)
-		if err != nil {
-			e.Errorf("start an exec on a slow disk: %v", err)
-		}
-		done <- time.Since(began)
-	}()
-	y := other.startExec("x1", config{}, nil, "echo", "hello")
-	fast := time.Since(began)
-	slow := <-done
-	if slow < delay || fast > slow {
-		t.Errorf("an exec took %v on a disk that needs %v, and another one took %v", slow, delay, fast)
-	}
-	y.wantExit(0)
-	x.wantExit(0)
-	c.kill()
-	other.kill()
-	d.becomes("linear", "0")
 }

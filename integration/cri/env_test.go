@@ -5,11 +5,14 @@ package cri_test
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"hash/fnv"
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +26,78 @@ import (
 	"sandbox.internal/shim/integration/cri"
 	"sandbox.internal/shim/integration/harness"
 )
+
+// isolation and shared are those of all tests; shared is not for tests that stop or kill containerd. TestMain owns
+// them.
+var (
+	isolation *cri.Isolation
+	shared    *cri.Daemon
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	env, err := harness.Require(context.Background())
+	if err == nil {
+		isolation, err = cri.Isolate()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	status, err := runIn(m, env)
+	if err = errors.Join(err, isolation.Close()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return status
+}
+
+func runIn(m *testing.M, env harness.Env) (int, error) {
+	var err error
+	if shared, err = cri.NewDaemon(env, isolation); err != nil {
+		return 1, fmt.Errorf("prepare containerd: %w", err)
+	}
+	if err := shared.Start(context.Background()); err != nil {
+		return 1, errors.Join(fmt.Errorf("start containerd: %w\n%s", err, shared.LogFrom(0)), shared.Close())
+	}
+	status := m.Run()
+	if flag.Lookup("test.run").Value.String() == "" && status == 0 {
+		err = checkLaunched(shared.LogFrom(0))
+	}
+	if err != nil {
+		status = 1
+	}
+	return status, errors.Join(err, shared.Close())
+}
+
+// checkLaunched refuses that libcontainer starts more than one container in twenty, beside those that share a PID
+// namespace on a kernel with which the launcher cannot: many tests are about these.
+func checkLaunched(log string) error {
+	started := len(startedContainer.FindAllString(log, -1))
+	others, old := 0, 0
+	joins, err := harness.HasKernel(6, 17) // with it the launcher makes the procfs of a PID namespace that it joins
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(log) {
+		switch {
+		case !strings.Contains(line, "init by libcontainer"):
+		case !joins && strings.Contains(line, "PID namespace of another, before Linux 6.17"):
+			old++
+		default:
+			others++
+		}
+	}
+	fmt.Fprintf(os.Stderr, "libcontainer started the first process of %d containers, of %d with a shared PID namespace "+
+		"before Linux 6.17; CRI started %d\n", others, old, started)
+	if started == 0 || others*20 > started {
+		return errors.New("want more by the launcher, and at least one")
+	}
+	return nil
+}
+
+var startedContainer = regexp.MustCompile(`StartContainer for .* returns successfully`)
 
 // sandboxers are the ways to run pods for which the tests run when SHIM_TEST_SANDBOXER does not name one.
 var sandboxers = []string{cri.PodSandbox, cri.Shim}
@@ -290,4 +365,230 @@ func (e *env) shim(p *pod) int {
 		e.Fatalf("shims of the pod: %v, want one", shims)
 	}
 	return shims[0].Pid
+}
+
+// forever is a program that ends on SIGTERM only, once it has said that it is ready.
+var forever = []string{"sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 1000 & wait $!; done"}
+
+// container is a container of a test.
+type container struct {
+	id     string
+	pod    *pod
+	config *runtimeapi.ContainerConfig
+}
+
+// change is made to a container's configuration before it is used.
+type change func(*runtimeapi.ContainerConfig)
+
+func (p *pod) config(name string, argv []string, changes []change) *runtimeapi.ContainerConfig {
+	c := cri.ContainerConfig(name, argv...)
+	// A container of a pod has the pod's namespaces, and that is for the kubelet to say again.
+	options := p.Config.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	c.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{
+		Network: options.GetNetwork(), Pid: options.GetPid(), Ipc: options.GetIpc(),
+		UsernsOptions: options.GetUsernsOptions(),
+	}
+	if harness.AllExecsByLibcontainer() {
+		p.e.execByLibcontainer(c)
+	}
+	for _, f := range changes {
+		f(c)
+	}
+	return c
+}
+
+// execByLibcontainer makes libcontainer start the execs of a container.
+func (e *env) execByLibcontainer(c *runtimeapi.ContainerConfig) {
+	e.Helper()
+	c.Linux.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{
+		ProfileType:  runtimeapi.SecurityProfile_Localhost,
+		LocalhostRef: e.file("libcontainer.json", harness.ExecByLibcontainerProfile),
+	}
+}
+
+// tryCreate creates a container.
+func (p *pod) tryCreate(name string, argv []string, changes ...change) (*container, error) {
+	c := &container{pod: p, config: p.config(name, argv, changes)}
+	var err error
+	c.id, err = p.Create(p.e.ctx, c.config)
+	return c, err
+}
+
+// create creates a container, or ends the test.
+func (p *pod) create(name string, argv []string, changes ...change) *container {
+	p.e.Helper()
+	c, err := p.tryCreate(name, argv, changes...)
+	p.e.must(err, "create")
+	return c
+}
+
+// run creates and starts a container, or ends the test.
+func (p *pod) run(name string, argv []string, changes ...change) *container {
+	p.e.Helper()
+	c := p.create(name, argv, changes...)
+	c.start()
+	return c
+}
+
+func (c *container) start() {
+	c.pod.e.Helper()
+	_, err := c.pod.e.daemon.Runtime.StartContainer(c.pod.e.ctx, &runtimeapi.StartContainerRequest{ContainerId: c.id})
+	c.pod.e.must(err, "start "+c.config.GetMetadata().GetName())
+}
+
+// stop stops the container, within some seconds before it is killed.
+func (c *container) stop(seconds int64) {
+	c.pod.e.Helper()
+	_, err := c.pod.e.daemon.Runtime.StopContainer(c.pod.e.ctx,
+		&runtimeapi.StopContainerRequest{ContainerId: c.id, Timeout: seconds})
+	c.pod.e.must(err, "stop "+c.config.GetMetadata().GetName())
+}
+
+// end stops a container that runs forever.
+func (c *container) end() {
+	c.pod.e.Helper()
+	c.wantLog("ready\n") // before that, SIGTERM would find no handler
+	c.stop(10)
+	c.wantExit(0)
+}
+
+func (c *container) remove() {
+	c.pod.e.Helper()
+	_, err := c.pod.e.daemon.Runtime.RemoveContainer(c.pod.e.ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.id})
+	c.pod.e.must(err, "remove "+c.config.GetMetadata().GetName())
+}
+
+// status returns what CRI says of the container.
+func (c *container) status() *runtimeapi.ContainerStatus {
+	c.pod.e.Helper()
+	r, err := c.pod.e.daemon.Runtime.ContainerStatus(c.pod.e.ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.id})
+	c.pod.e.must(err, "status of "+c.config.GetMetadata().GetName())
+	return r.GetStatus()
+}
+
+// wantExit waits until the container has exited, with code, and returns its last status.
+func (c *container) wantExit(code int32) *runtimeapi.ContainerStatus {
+	c.pod.e.Helper()
+	var status *runtimeapi.ContainerStatus
+	harness.Eventually(c.pod.e, c.config.GetMetadata().GetName()+" has exited", func() error {
+		if status = c.status(); status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+			return fmt.Errorf("it is %v", status.GetState())
+		}
+		return nil
+	})
+	if status.GetExitCode() != code {
+		c.pod.e.Errorf("%s: exit code %d (%s: %s), want %d\n%s", c.config.GetMetadata().GetName(), status.GetExitCode(),
+			status.GetReason(), status.GetMessage(), code, c.log())
+	}
+	return status
+}
+
+// wantExited waits until containers have exited, with whatever code.
+func (e *env) wantExited(containers ...*container) {
+	e.Helper()
+	harness.Eventually(e, "all have exited", func() error {
+		for _, c := range containers {
+			if s := c.status(); s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+				return fmt.Errorf("%s is %v", c.id, s.GetState())
+			}
+		}
+		return nil
+	})
+}
+
+// exec runs a command in the container and returns its output, or ends the test when that fails.
+func (c *container) exec(argv ...string) string {
+	c.pod.e.Helper()
+	r, err := c.tryExec(0, argv...)
+	c.pod.e.must(err, "exec "+strings.Join(argv, " "))
+	if r.GetExitCode() != 0 {
+		c.pod.e.Fatalf("exec %q: exit code %d: %s%s", argv, r.GetExitCode(), r.GetStdout(), r.GetStderr())
+	}
+	return string(r.GetStdout())
+}
+
+// tryExec runs a command in the container within seconds, or without a limit when they are 0.
+func (c *container) tryExec(seconds int64, argv ...string) (*runtimeapi.ExecSyncResponse, error) {
+	return c.pod.e.daemon.Runtime.ExecSync(c.pod.e.ctx,
+		&runtimeapi.ExecSyncRequest{ContainerId: c.id, Cmd: argv, Timeout: seconds})
+}
+
+// succeeds returns an error unless a command in the container ends well.
+func (c *container) succeeds(argv ...string) error {
+	r, err := c.tryExec(10, argv...)
+	if err == nil && r.GetExitCode() != 0 {
+		err = fmt.Errorf("%q: exit code %d: %s%s", argv, r.GetExitCode(), r.GetStdout(), r.GetStderr())
+	}
+	return err
+}
+
+// usage returns what the pod's shim holds, once it has made what it keeps: the launcher of execs and the files of
+// stats.
+func (c *container) usage() harness.Usage {
+	c.pod.e.Helper()
+	c.exec("true")
+	c.pod.e.stats(c.pod)
+	u, err := harness.ReadUsage(c.pod.e.shim(c.pod))
+	c.pod.e.must(err, "what the shim holds")
+	return u
+}
+
+// wantExec runs a command in the container and compares its output, without white space at the ends.
+func (c *container) wantExec(want string, argv ...string) {
+	c.pod.e.Helper()
+	if got := strings.TrimSpace(c.exec(argv...)); got != want {
+		c.pod.e.Errorf("%q wrote %q, want %q", argv, got, want)
+	}
+}
+
+// log returns what the container has written so far, both streams in order and without CRI's decoration.
+func (c *container) log() string { return plain(c.rawLog()) }
+
+func (c *container) rawLog() string {
+	c.pod.e.Helper()
+	text, err := os.ReadFile(filepath.Join(c.pod.Config.GetLogDirectory(), c.config.GetLogPath()))
+	c.pod.e.must(err, "log of "+c.config.GetMetadata().GetName())
+	return string(text)
+}
+
+// plain removes from each line of a log its time, its stream and the mark of partial lines.
+func plain(log string) string {
+	var b strings.Builder
+	for line := range strings.Lines(log) {
+		fields := strings.SplitN(line, " ", 4)
+		if len(fields) != 4 {
+			return "not a line of CRI's: " + line
+		}
+		if _, err := time.Parse(time.RFC3339Nano, fields[0]); err != nil {
+			return err.Error()
+		}
+		if fields[2] == "P" {
+			fields[3] = strings.TrimSuffix(fields[3], "\n")
+		}
+		b.WriteString(fields[3])
+	}
+	return b.String()
+}
+
+// wantLog waits until the log contains want.
+func (c *container) wantLog(want string) {
+	c.pod.e.Helper()
+	harness.Eventually(c.pod.e, fmt.Sprintf("log with %q", want), func() error {
+		if text := c.log(); !strings.Contains(text, want) {
+			return fmt.Errorf("log is %.400q", text)
+		}
+		return nil
+	})
+}
+
+// pid returns the first process of the container, as the machine numbers it.
+func (c *container) pid() int {
+	c.pod.e.Helper()
+	return infoOf[struct{ Pid int }](c).Pid
+}
+
+// eachContainer is eachWay with a pod and a container in it.
+func eachContainer(t *testing.T, test func(e *env, c *container)) {
+	t.Helper()
+	eachWay(t, func(e *env) { test(e, e.pod("p").run("c", forever)) })
 }

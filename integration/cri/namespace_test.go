@@ -5,12 +5,20 @@ package cri_test
 
 import (
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"sandbox.internal/shim/integration/cri"
@@ -30,77 +38,17 @@ func (e *env) namespace(pid int, kind string) string {
 	return name
 }
 
-func TestNamespace_ContainersShareThePodsButPIDs(t *testing.T) {
-	eachWay(t, func(e *env) {
-		p := e.pod("p")
-		a, b := p.run("a", forever), p.run("b", forever)
-		sandbox := p.info().Pid
-		for _, kind := range []string{"net", "ipc", "uts"} {
-			got := []string{e.namespace(a.pid(), kind), e.namespace(b.pid(), kind), e.namespace(sandbox, kind)}
-			if len(slices.Compact(got)) != 1 || got[0] == e.namespace(os.Getpid(), kind) {
-				e.Errorf("%s of a, b and the pod = %q, want one that is not the machine's", kind, got)
-			}
-		}
-		for _, kind := range []string{"pid", "mnt"} {
-			if e.namespace(a.pid(), kind) == e.namespace(b.pid(), kind) {
-				e.Errorf("a and b have the same %s namespace", kind)
-			}
-		}
-		a.wantExec("sh", "cat", "/proc/1/comm")
-	})
-}
-
-func TestNamespace_ModesOfTheHost(t *testing.T) {
-	const node = runtimeapi.NamespaceMode_NODE
-	for _, tt := range []struct {
-		name, kind string
-		set        func(*runtimeapi.NamespaceOption)
-	}{
-		{"network", "net", func(o *runtimeapi.NamespaceOption) { o.Network = node }},
-		{"IPC", "ipc", func(o *runtimeapi.NamespaceOption) { o.Ipc = node }},
-		{"PID", "pid", func(o *runtimeapi.NamespaceOption) { o.Pid = node }},
-		{"all", "net ipc pid", func(o *runtimeapi.NamespaceOption) { o.Network, o.Ipc, o.Pid = node, node, node }},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			eachWay(t, func(e *env) {
-				p := e.pod("p", in(tt.set), func(c *runtimeapi.PodSandboxConfig) {
-					if strings.Contains(tt.kind, "net") {
-						c.Hostname = "" // as a kubelet has it: the machine's
-					}
-				})
-				c := p.run("c", forever)
-				for _, kind := range []string{"net", "ipc", "pid"} {
-					shared := e.namespace(c.pid(), kind) == e.namespace(os.Getpid(), kind)
-					if want := strings.Contains(tt.kind, kind); shared != want {
-						e.Errorf("%s namespace is the machine's: %v, want %v", kind, shared, want)
-					}
-				}
-				if strings.Contains(tt.kind, "net") {
-					c.wantExec("yes", "sh", "-c", "ifconfig lo >/dev/null && echo yes")
-					name, err := os.Hostname()
-					e.must(err, "name of the machine")
-					c.wantExec(name, "hostname")
-				}
-				c.end()
-				p.remove()
-			})
-		})
-	}
-}
-
 // A kubelet gives a container the mode of its pod. Other clients may give it another, or none, which is POD.
 func TestNamespace_PIDsAreNotTheHostsUnlessThePodsAre(t *testing.T) {
-	const podMode, own, node = runtimeapi.NamespaceMode_POD, runtimeapi.NamespaceMode_CONTAINER, runtimeapi.NamespaceMode_NODE
+	const own = runtimeapi.NamespaceMode_CONTAINER
 	for _, tt := range []struct {
 		name           string
 		pod, container runtimeapi.NamespaceMode
 		users          bool
 	}{
-		{"own, a container that says nothing", own, podMode, false},
-		{"own, a container with the host's", own, node, false},
-		{"own, with users", own, podMode, true},
-		{"shared, a container with the host's", podMode, node, false},
-		{"shared, with users", podMode, node, true},
+		{"own, a container that says nothing", own, ofPod, false},
+		{"own, a container with the host's", own, ofNode, false},
+		{"shared, with users, a container with the host's", ofPod, ofNode, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			eachWay(t, func(e *env) {
@@ -153,87 +101,389 @@ func TestNamespace_SharedPIDsHaveAProcessThatReaps(t *testing.T) {
 		b.wantExec("still", "echo", "still")
 		p.wantState(runtimeapi.PodSandboxState_SANDBOX_READY)
 		b.end()
-		p.remove()
 	})
 }
 
-func TestNamespace_EphemeralContainerJoinsItsTargetsPIDs(t *testing.T) {
+// Users of a pod are these of the machine.
+const (
+	firstUser = 200000
+	users     = 65536
+)
+
+func mapping() []*runtimeapi.IDMapping {
+	return []*runtimeapi.IDMapping{{HostId: firstUser, ContainerId: 0, Length: users}}
+}
+
+// ownUsers gives a pod a user namespace, as hostUsers: false does.
+func ownUsers(c *runtimeapi.PodSandboxConfig) {
+	c.GetLinux().GetSecurityContext().GetNamespaceOptions().UsernsOptions = &runtimeapi.UserNamespace{
+		Mode: runtimeapi.NamespaceMode_POD, Uids: mapping(), Gids: mapping(),
+	}
+}
+
+// image mounts an image at path.
+func image(path, sub string, set ...func(*runtimeapi.Mount)) change {
+	return func(c *runtimeapi.ContainerConfig) {
+		mounted("", path, append(set, func(m *runtimeapi.Mount) {
+			m.Image, m.ImageSubPath, m.Readonly = &runtimeapi.ImageSpec{Image: harness.VolumeImage}, sub, true
+		})...)(c)
+	}
+}
+
+func TestVolume_MountPropagation(t *testing.T) {
+	eachWay(t, func(e *env) {
+		dir := e.volume()
+		e.must(os.Mkdir(filepath.Join(dir, "sub"), 0o755), "make a directory")
+		e.must(unix.Mount(dir, dir, "", unix.MS_BIND, ""), "mount the volume on itself")
+		e.Cleanup(func() { e.must(unix.Unmount(dir, unix.MNT_DETACH), "unmount the volume") })
+		e.must(unix.Mount("", dir, "", unix.MS_SHARED, ""), "share the volume")
+		p := e.pod("p")
+		travels := func(how runtimeapi.MountPropagation) change {
+			return mounted(dir, "/volume", func(m *runtimeapi.Mount) { m.Propagation = how })
+		}
+		private := p.run("private", forever, travels(runtimeapi.MountPropagation_PROPAGATION_PRIVATE))
+		slave := p.run("slave", forever, travels(runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER))
+		e.must(unix.Mount("tmpfs", filepath.Join(dir, "sub"), "tmpfs", 0, ""), "mount a tmpfs")
+		e.Cleanup(func() { e.must(unix.Unmount(filepath.Join(dir, "sub"), unix.MNT_DETACH), "unmount the tmpfs") })
+		e.file("volume/sub/file", "seen")
+		slave.wantExec("seen", "cat", "/volume/sub/file")
+		private.wantExec("", "ls", "/volume/sub")
+	})
+}
+
+// mounted mounts a path of the machine.
+func mounted(host, path string, set ...func(*runtimeapi.Mount)) change {
+	return func(c *runtimeapi.ContainerConfig) {
+		m := &runtimeapi.Mount{HostPath: host, ContainerPath: path}
+		for _, f := range set {
+			f(m)
+		}
+		c.Mounts = append(c.Mounts, m)
+	}
+}
+
+// smallState gives a containerd that does not run yet a state directory of 32 MiB in memory, as it is in /run of a
+// node.
+func smallState(t *testing.T, d *cri.Daemon) {
+	t.Helper()
+	if err := os.MkdirAll(d.State, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	// d.Close unmounts it.
+	if err := unix.Mount("tmpfs", d.State, "tmpfs", 0, "mode=0711,size=32m"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// powerless is a container as the restricted profile of Kubernetes has it, but for its user: the files are root's.
+var powerless = security(func(s *runtimeapi.LinuxContainerSecurityContext) {
+	s.Capabilities = &runtimeapi.Capability{DropCapabilities: []string{"ALL"}}
+	s.NoNewPrivs = true
+})
+
+// CRI hands a shim that is the sandbox all annotations of the pod, also those that the handler does not let through.
+func TestShmSize_IsNotMoreThanThereIs(t *testing.T) {
+	const annotation = "io.containerd.sandbox.v1/shm-size"
+	eachWay(t, func(e *env) {
+		if e.way == cri.PodSandbox {
+			e.Skip("containerd's own /dev/shm has one size")
+		}
+		asking := func(size string) func(*runtimeapi.PodSandboxConfig) {
+			return func(c *runtimeapi.PodSandboxConfig) { c.Annotations = map[string]string{annotation: size} }
+		}
+		limited := func(c *runtimeapi.PodSandboxConfig) {
+			c.Linux.Resources = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 96 << 20}
+		}
+		refused := func(want string, change ...func(*runtimeapi.PodSandboxConfig)) {
+			e.Helper()
+			if _, err := e.tryPod("p", change...); err == nil || !strings.Contains(err.Error(), want) {
+				e.Errorf("run pod: %v, want %q in it", err, want)
+			}
+		}
+		refused(`"8Ti": must be at most`, asking("8Ti"))
+		refused(`"128Mi": must be at most 100663296 bytes, which is the memory limit`, asking("128Mi"), limited)
+		e.handler = cri.ShimLimits
+		refused(`"129Mi": must be at most 134217728 bytes, which is the runtime option MaxShmSize`, asking("129Mi"))
+		p := e.pod("p", asking("128Mi"))
+		p.run("c", forever).wantExec("128.0M", "sh", "-c", "df -h /dev/shm | awk 'END {print $2}'")
+	})
+}
+
+func TestPodFiles_DoNotFillTheStateOfContainerd(t *testing.T) {
+	for name, change := range map[string][]func(*runtimeapi.PodSandboxConfig){"users of the machine": nil, "users of the pod's own": {ownUsers}} {
+		t.Run(name, func(t *testing.T) {
+			eachWayPrepared(t, smallState, func(e *env) {
+				if e.way == cri.PodSandbox {
+					e.Skip("containerd's own files are in its root, on a disk")
+				}
+				p := e.pod("p", change...)
+				c := p.run("c", forever, powerless)
+				for _, file := range []string{"/etc/hostname", "/etc/hosts", "/etc/resolv.conf"} {
+					r, err := c.tryExec(60, "dd", "if=/dev/zero", "of="+file, "bs=64k", "count=1024")
+					e.must(err, "exec")
+					if r.GetExitCode() == 0 || !strings.Contains(string(r.GetStderr()), "No space left on device") {
+						e.Errorf("64 MiB in %s: exit code %d, %s, want that there is no space", file, r.GetExitCode(),
+							r.GetStderr())
+					}
+				}
+				var state unix.Statfs_t
+				e.must(unix.Statfs(e.daemon.State, &state), "room in the state directory")
+				if free := state.Bavail * uint64(state.Bsize); free < 30<<20 {
+					e.Errorf("the state directory has %d bytes left of 32 MiB", free)
+				}
+				e.wantPodWorks()
+				p.remove()
+			})
+		})
+	}
+}
+
+const (
+	ofPod  = runtimeapi.NamespaceMode_POD
+	ofNode = runtimeapi.NamespaceMode_NODE
+)
+
+func TestNamespace_ContainersShareThePodsButPIDs(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
-		target := p.run("target", []string{"sleep", "4711"})
-		debug := p.run("debug", forever, func(c *runtimeapi.ContainerConfig) {
+		a, b := p.run("a", forever), p.run("b", forever)
+		sandbox := p.info().Pid
+		for _, kind := range []string{"net", "ipc", "uts"} {
+			got := []string{e.namespace(a.pid(), kind), e.namespace(b.pid(), kind), e.namespace(sandbox, kind)}
+			if len(slices.Compact(got)) != 1 || got[0] == e.namespace(os.Getpid(), kind) {
+				e.Errorf("%s of a, b and the pod = %q, want one that is not the machine's", kind, got)
+			}
+		}
+		for _, kind := range []string{"pid", "mnt"} {
+			if e.namespace(a.pid(), kind) == e.namespace(b.pid(), kind) {
+				e.Errorf("a and b have the same %s namespace", kind)
+			}
+		}
+		a.wantExec("sh", "cat", "/proc/1/comm")
+
+		a.exec("sh", "-c", "echo shared >/dev/shm/file")
+		e.pod("other").run("c", forever).wantExec("", "ls", "/dev/shm")
+		const size = 64 << 10 // KiB: what Kubernetes promises
+		a.wantExec(fmt.Sprint(size), "sh", "-c", "df -k /dev/shm | awk 'NR==2 {print $2}'")
+		a.wantExec("1777", "stat", "-c", "%a", "/dev/shm")
+
+		debug := p.run("debug", forever, func(c *runtimeapi.ContainerConfig) { // an ephemeral one
 			o := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
-			o.Pid, o.TargetId = runtimeapi.NamespaceMode_TARGET, target.id
+			o.Pid, o.TargetId = runtimeapi.NamespaceMode_TARGET, a.id
 		})
-		if e.namespace(debug.pid(), "pid") != e.namespace(target.pid(), "pid") {
+		if e.namespace(debug.pid(), "pid") != e.namespace(a.pid(), "pid") {
 			e.Error("the container has another pid namespace than its target")
 		}
-		debug.wantExec("sleep\x004711", "sh", "-c", "head -c 10 /proc/1/cmdline")
 		debug.end()
-		target.wantExec("alive", "echo", "alive")
-		p.remove()
+		a.end()
+		a.remove()
+		b.wantExec("shared", "cat", "/dev/shm/file")
 	})
 }
 
-func TestNetwork_LocalhostInsideAndAnAddressOutside(t *testing.T) {
-	eachWay(t, func(e *env) {
-		p, other := e.pod("p"), e.pod("other")
-		web := p.run("web", []string{
-			"sh", "-c",
-			"mkdir /tmp/www && echo hello >/tmp/www/index.html && exec httpd -f -p 8080 -h /tmp/www",
+func TestNamespace_ModesOfTheHost(t *testing.T) {
+	for kinds, set := range map[string]func(*runtimeapi.NamespaceOption){
+		"net":         func(o *runtimeapi.NamespaceOption) { o.Network = ofNode },
+		"net ipc pid": func(o *runtimeapi.NamespaceOption) { o.Network, o.Ipc, o.Pid = ofNode, ofNode, ofNode },
+	} {
+		t.Run(kinds, func(t *testing.T) {
+			eachWay(t, func(e *env) {
+				// A kubelet gives no name of its own to a pod in the machine's network.
+				p := e.pod("p", in(set), func(c *runtimeapi.PodSandboxConfig) { c.Hostname = "" })
+				c := p.run("c", forever)
+				for _, kind := range []string{"net", "ipc", "pid"} {
+					shared := e.namespace(c.pid(), kind) == e.namespace(os.Getpid(), kind)
+					if want := strings.Contains(kinds, kind); shared != want {
+						e.Errorf("%s namespace is the machine's: %v, want %v", kind, shared, want)
+					}
+				}
+				c.wantExec("yes", "sh", "-c", "ifconfig lo >/dev/null && echo yes")
+				name, err := os.Hostname()
+				e.must(err, "name of the machine")
+				c.wantExec(name, "hostname")
+				c.end()
+				p.remove()
+			})
 		})
+	}
+}
+
+// get returns what an address answers, once it does.
+func (e *env) get(address string) (text string) {
+	e.Helper()
+	harness.Eventually(e, "an answer", func() error {
+		request, err := http.NewRequestWithContext(e.ctx, http.MethodGet, address, nil)
+		e.must(err, address)
+		request.Close = true
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = answer.Body.Close() }() // it was read
+		b, err := io.ReadAll(answer.Body)
+		text = string(b)
+		return err
+	})
+	return text
+}
+
+func TestNetwork_OfAPod(t *testing.T) {
+	eachWay(t, func(e *env) {
+		p, other := e.pod("p", func(c *runtimeapi.PodSandboxConfig) {
+			c.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 8080, HostPort: 18080}}
+		}), e.pod("other")
+		p.run("web", []string{"sh", "-c", "mkdir /tmp/www && echo hello >/tmp/www/index.html && exec httpd -f -p 8080 -h /tmp/www"})
 		client, stranger := p.run("client", forever), other.run("stranger", forever)
-		harness.Eventually(e, "a listener",
-			func() error { return web.succeeds("sh", "-c", "cat /proc/net/tcp* | grep -qi :1F90") })
 		address := p.status().GetNetwork().GetIp()
 		if net.ParseIP(address) == nil || address == other.status().GetNetwork().GetIp() {
 			e.Errorf("address of the pod = %q, want one that the other pod has not", address)
 		}
+		for _, url := range []string{"http://" + address + ":8080/", "http://10.88.0.1:18080/"} {
+			if got := e.get(url); got != "hello\n" {
+				e.Errorf("%s from the machine = %q, want hello", url, got)
+			}
+		}
 		client.wantExec("hello", "wget", "-qO-", "http://localhost:8080/")
 		stranger.wantExec("hello", "wget", "-qO-", "http://"+address+":8080/")
-		if got := e.get("http://" + address + ":8080/"); got != "hello\n" {
-			e.Errorf("from the machine = %q, want hello", got)
-		}
 		if stranger.succeeds("wget", "-qO-", "-T1", "http://localhost:8080/") == nil {
 			e.Error("another pod reaches it on localhost")
 		}
-	})
-}
 
-func TestNetwork_PortOfTheHostLeadsToThePod(t *testing.T) {
-	eachWay(t, func(e *env) {
-		p := e.pod("p", func(c *runtimeapi.PodSandboxConfig) {
-			c.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 8080, HostPort: 18080}}
-		})
-		p.run("web", []string{
-			"sh", "-c",
-			"mkdir /tmp/www && echo hello >/tmp/www/index.html && exec httpd -f -p 8080 -h /tmp/www",
-		})
-		harness.Eventually(e, "an answer", func() error {
-			conn, err := net.Dial("tcp", p.status().GetNetwork().GetIp()+":8080")
-			if err == nil {
-				err = conn.Close()
-			}
-			return err
-		})
-		if got := e.get("http://10.88.0.1:18080/"); got != "hello\n" {
-			e.Errorf("through the port = %q, want hello", got)
+		r, err := e.daemon.Runtime.PortForward(e.ctx, &runtimeapi.PortForwardRequest{PodSandboxId: p.ID})
+		e.must(err, "port forward")
+		where, err := url.Parse(r.GetUrl())
+		e.must(err, "address of the port forward")
+		transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{})
+		e.must(err, "prepare the port forward")
+		stop, ready, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, where)
+		var complaints harness.Buffer
+		forward, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:8080"}, stop, ready,
+			io.Discard, &complaints)
+		e.must(err, "port forward")
+		go func() { done <- forward.ForwardPorts() }()
+		defer func() {
+			close(stop)
+			e.must(<-done, "end of the port forward")
+		}()
+		select {
+		case <-ready:
+		case err := <-done:
+			e.Fatalf("port forward: %v", err)
+		}
+		ports, err := forward.GetPorts()
+		e.must(err, "ports")
+		if got := e.get(fmt.Sprintf("http://127.0.0.1:%d/", ports[0].Local)); got != "hello\n" {
+			e.Errorf("through the port = %q, want hello\n%s", got, complaints.String())
 		}
 	})
 }
 
-func TestNamespace_ContainersShareTheMemoryOfThePod(t *testing.T) {
+// Users, files, volumes and images of a pod with a user namespace.
+func TestUserNamespace_PodHasUsersOfItsOwn(t *testing.T) {
 	eachWay(t, func(e *env) {
-		p, other := e.pod("p"), e.pod("other")
-		a, b, c := p.run("a", forever), p.run("b", forever), other.run("c", forever)
+		dir := e.volume()
+		for name, owner := range map[string]int{"roots": 0, "testers": 1000} {
+			path := filepath.Join(dir, name)
+			e.must(os.WriteFile(path, []byte(name), 0o600), "write")
+			e.must(os.Chown(path, owner, owner), "chown")
+		}
+		mapped := func(m *runtimeapi.Mount) { m.UidMappings, m.GidMappings = mapping(), mapping() }
+		p := e.pod("p", ownUsers)
+		a, b := p.run("a", forever, mounted(dir, "/mapped", mapped), mounted(dir, "/plain"), image("/image", "", mapped)), p.run("b", forever)
+		for _, file := range []string{"uid_map", "gid_map"} {
+			a.wantExec(fmt.Sprintf("0 %d %d", firstUser, users), "sh", "-c", "echo $(cat /proc/self/"+file+")")
+		}
+		owner := func(path string) uint32 {
+			var st unix.Stat_t
+			e.must(unix.Stat(path, &st), "owner of "+path)
+			if st.Uid != st.Gid {
+				e.Errorf("%s belongs to %d:%d", path, st.Uid, st.Gid)
+			}
+			return st.Uid
+		}
+		if got := owner(fmt.Sprintf("/proc/%d", a.pid())); got != firstUser {
+			e.Errorf("the container's root is %d, want %d", got, firstUser)
+		}
+		if e.namespace(a.pid(), "user") != e.namespace(b.pid(), "user") {
+			e.Error("a and b have different user namespaces")
+		}
+		a.exec("sh", "-c", "echo text >/root/file && chown 1000:1000 /root/file && echo new >/mapped/new")
+		a.wantExec("roots hello", "sh", "-c", "echo $(cat /mapped/roots /image/"+harness.Greeting+")")
+		a.wantExec("0 0 0 0 1000 1000 65534", "sh", "-c", "echo $(stat -c %u /bin/busybox /etc/hosts /dev/mqueue /image/"+
+			harness.Greeting+" /root/file /mapped/testers /plain/roots)") // the queues are of the IPC namespace
+		if got := owner(filepath.Join(dir, "new")); got != 0 {
+			e.Errorf("a file of the container's root belongs to %d, want 0", got)
+		}
 		a.exec("sh", "-c", "echo shared >/dev/shm/file")
 		b.wantExec("shared", "cat", "/dev/shm/file")
-		c.wantExec("", "ls", "/dev/shm")
-		const size = 64 << 10 // KiB: what Kubernetes promises
-		a.wantExec(fmt.Sprint(size), "sh", "-c", "df -k /dev/shm | awk 'NR==2 {print $2}'")
-		a.wantExec("1777", "stat", "-c", "%a", "/dev/shm")
+		// It is root of its own network and name, not of the machine.
+		a.exec("ip", "link", "show", "eth0")
+		a.wantExec("refused", "sh", "-c", "echo x 2>/dev/null >/proc/sys/kernel/core_pattern || echo refused")
+		a.wantExec("p", "hostname")
+	})
+}
+
+// Each container of the pod has its files, or those that a kubelet mounts in their place.
+func TestPodFiles_AreThePodsOrTheHosts(t *testing.T) {
+	machine := func(name string) string {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	// As much as Kubernetes lets through: 32 domains of 2048 bytes in all.
+	var searches []string
+	for range 32 {
+		searches = append(searches, strings.Repeat("a", 30)+"."+strings.Repeat("b", 30)+".d")
+	}
+	for name, tt := range map[string]struct {
+		config *runtimeapi.DNSConfig
+		want   string
+	}{
+		"the machine's": {nil, machine("/etc/resolv.conf")},
+		"its own": {
+			&runtimeapi.DNSConfig{Servers: []string{"10.0.0.10", "fd00::10"}, Searches: searches, Options: []string{"ndots:5", "edns0"}},
+			"search " + strings.Join(searches, " ") + "\nnameserver 10.0.0.10\nnameserver fd00::10\noptions ndots:5 edns0",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachWay(t, func(e *env) {
+				p := e.pod("name-of-pod", func(c *runtimeapi.PodSandboxConfig) { c.DnsConfig = tt.config })
+				c := p.run("c", forever)
+				c.wantExec(tt.want, "cat", "/etc/resolv.conf")
+				c.wantExec(machine("/etc/hosts"), "cat", "/etc/hosts")
+				c.wantExec("name-of-pod name-of-pod name-of-pod name-of-pod", "sh", "-c",
+					"echo $(hostname) $(cat /etc/hostname /proc/sys/kernel/hostname) $HOSTNAME")
+				own := p.run("own", forever, mounted(e.file("hosts", "10.1.2.3 alias\n"), "/etc/hosts"),
+					mounted(e.file("resolv.conf", "nameserver 192.0.2.1\n"), "/etc/resolv.conf"))
+				own.wantExec("10.1.2.3 alias\nnameserver 192.0.2.1", "cat", "/etc/hosts", "/etc/resolv.conf")
+			})
+		})
+	}
+}
+
+func TestVolume_OfTheHostOrAnImage(t *testing.T) {
+	eachWay(t, func(e *env) {
+		dir := e.volume()
+		sub := filepath.Join(dir, "sub")
+		e.must(os.Mkdir(sub, 0o755), "make a directory")
+		e.must(unix.Mount("tmpfs", sub, "tmpfs", 0, ""), "mount a tmpfs")
+		e.Cleanup(func() { e.must(unix.Unmount(sub, unix.MNT_DETACH), "unmount the tmpfs") })
+		p := e.pod("p")
+		a := p.run("a", forever, image("/image", ""), image("/part", "sub"), mounted(dir, "/rw"),
+			mounted(dir, "/ro", func(m *runtimeapi.Mount) { m.Readonly = true }),
+			mounted(dir, "/rro", func(m *runtimeapi.Mount) { m.Readonly, m.RecursiveReadOnly = true, true }))
+		b := p.run("b", forever, image("/image", ""))
+		a.wantExec("/rw/file\n/ro/sub/file", "sh", "-c", // read-only alone does not hold below
+			"for f in /rw/file /ro/file /ro/sub/file /rro/file /rro/sub/file /image/file; do touch $f 2>/dev/null && echo $f; done; true")
+		if _, err := os.Stat(filepath.Join(dir, "file")); err != nil {
+			e.Errorf("file on the machine: %v", err)
+		}
+		a.wantExec("hello\nbelow", "cat", "/image/"+harness.Greeting, "/part/file")
 		a.end()
 		a.remove()
-		b.wantExec("shared", "cat", "/dev/shm/file")
+		b.wantExec("hello", "cat", "/image/"+harness.Greeting) // the pod's as long as the pod is
 	})
 }

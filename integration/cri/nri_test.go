@@ -164,17 +164,14 @@ func TestNRIPlugin_SeesAndAdjusts(t *testing.T) {
 
 // A plugin undoes at the stop what it did to the network, in the namespace as CNI's plugins do.
 func TestNRIPlugin_FindsTheNetworkOfThePodUntilItStops(t *testing.T) {
-	const pod1, node = runtimeapi.NamespaceMode_POD, runtimeapi.NamespaceMode_NODE
 	for _, tt := range []struct {
 		name   string
 		change func(*runtimeapi.PodSandboxConfig)
 		host   bool
 	}{
-		{"pids of the containers", func(*runtimeapi.PodSandboxConfig) {}, false},
-		{"pids of the pod", in(func(o *runtimeapi.NamespaceOption) { o.Pid = pod1 }), false},
-		{"users of the pod", ownUsers, false},
+		{"pids of the pod", in(func(o *runtimeapi.NamespaceOption) { o.Pid = ofPod }), false},
 		{"network of the machine", func(c *runtimeapi.PodSandboxConfig) {
-			in(func(o *runtimeapi.NamespaceOption) { o.Network = node })(c)
+			in(func(o *runtimeapi.NamespaceOption) { o.Network = ofNode })(c)
 			c.Hostname = ""
 		}, true},
 	} {

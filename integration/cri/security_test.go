@@ -5,9 +5,13 @@ package cri_test
 
 import (
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/tools/remotecommand"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"sandbox.internal/shim/integration/harness"
@@ -16,88 +20,6 @@ import (
 // security changes a container's security context.
 func security(set func(*runtimeapi.LinuxContainerSecurityContext)) change {
 	return func(c *runtimeapi.ContainerConfig) { set(c.GetLinux().GetSecurityContext()) }
-}
-
-func TestSeccomp_Profiles(t *testing.T) {
-	eachWay(t, func(e *env) {
-		profile := e.file("profile.json", `{
-			"defaultAction": "SCMP_ACT_ALLOW",
-			"syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1}]
-		}`)
-		with := func(kind runtimeapi.SecurityProfile_ProfileType, ref string) change {
-			return security(func(s *runtimeapi.LinuxContainerSecurityContext) {
-				s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: kind, LocalhostRef: ref}
-			})
-		}
-		p := e.pod("p")
-		const mode = "awk '/^Seccomp:/ {print $2}' /proc/self/status"
-		standard := p.run("default", forever, with(runtimeapi.SecurityProfile_RuntimeDefault, ""))
-		standard.wantExec("2", "sh", "-c", mode)
-		standard.wantExec("refused", "sh", "-c", "unshare -m true 2>/dev/null || echo refused")
-		own := p.run("own", forever, with(runtimeapi.SecurityProfile_Localhost, profile))
-		own.wantExec("refused", "sh", "-c", "mkdir /tmp/x 2>/dev/null || echo refused")
-		own.exec("touch", "/tmp/file")
-		none := p.run("none", forever, with(runtimeapi.SecurityProfile_Unconfined, ""))
-		none.wantExec("0", "sh", "-c", mode)
-		if _, err := p.tryCreate("absent", forever,
-			with(runtimeapi.SecurityProfile_Localhost, "/absent.json")); err == nil ||
-			!strings.Contains(err.Error(), "/absent.json") {
-			e.Errorf("container with a profile that is absent = %v, want an error that names it", err)
-		}
-		p.remove()
-	})
-}
-
-func TestSecurity_UsersGroupsAndPrivileges(t *testing.T) {
-	eachWay(t, func(e *env) {
-		p := e.pod("p")
-		const groups = "awk '/^Groups:/ {$1=\"\"; print}' /proc/self/status"
-		as := func(policy runtimeapi.SupplementalGroupsPolicy) change {
-			return security(func(s *runtimeapi.LinuxContainerSecurityContext) {
-				s.RunAsUser, s.RunAsGroup = &runtimeapi.Int64Value{Value: 1000}, &runtimeapi.Int64Value{Value: 3000}
-				s.SupplementalGroups, s.SupplementalGroupsPolicy = []int64{77}, policy
-				s.NoNewPrivs = true
-			})
-		}
-		merge := p.run("merge", forever, as(runtimeapi.SupplementalGroupsPolicy_Merge))
-		strict := p.run("strict", forever, as(runtimeapi.SupplementalGroupsPolicy_Strict))
-		sorted := func(c *container) string { return strings.Join(strings.Fields(c.exec("sh", "-c", groups)), " ") }
-		if got := sorted(merge); !strings.Contains(got, "77") || !strings.Contains(got, "4444") {
-			e.Errorf("groups when merged = %s, want 77 and the image's 4444", got)
-		}
-		if got := sorted(strict); !strings.Contains(got, "77") || strings.Contains(got, "4444") {
-			e.Errorf("groups when strict = %s, want 77 and not the image's 4444", got)
-		}
-		strict.wantExec("1000 3000", "sh", "-c", "echo $(id -u) $(id -g)")
-		strict.wantExec("1", "sh", "-c", "awk '/^NoNewPrivs:/ {print $2}' /proc/self/status")
-		user := strict.status().GetUser().GetLinux()
-		if user.GetUid() != 1000 || user.GetGid() != 3000 {
-			e.Errorf("user in the status = %v, want 1000 and 3000", user)
-		}
-		readOnly := p.run("readonly", forever, security(func(s *runtimeapi.LinuxContainerSecurityContext) {
-			s.ReadonlyRootfs = true
-			s.Capabilities = &runtimeapi.Capability{
-				DropCapabilities: []string{"ALL"},
-				AddCapabilities:  []string{"NET_BIND_SERVICE"},
-			}
-			s.MaskedPaths, s.ReadonlyPaths = []string{"/proc/kcore"}, []string{"/proc/sys"}
-		}))
-		readOnly.wantExec("refused", "sh", "-c", "touch /file 2>/dev/null || echo refused")
-		readOnly.wantExec("0000000000000400", "sh", "-c", "awk '/^CapEff:/ {print $2}' /proc/self/status")
-		readOnly.wantExec("0", "sh", "-c", "head -c 1 /proc/kcore | wc -c")
-		p.remove()
-	})
-}
-
-func TestSecurity_PrivilegedContainer(t *testing.T) {
-	eachWay(t, func(e *env) {
-		p := e.pod("p", func(c *runtimeapi.PodSandboxConfig) { c.GetLinux().GetSecurityContext().Privileged = true })
-		c := p.run("c", forever,
-			security(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Privileged, s.Seccomp = true, nil }))
-		c.exec("sh", "-c", "mkdir /tmp/x && mount -t tmpfs tmpfs /tmp/x && touch /tmp/x/file")
-		c.exec("sh", "-c", "test -e /dev/kmsg -o -e /dev/mem -o -e /dev/vda -o -e /dev/fuse")
-		p.remove()
-	})
 }
 
 func TestSecurity_SysctlsOfThePod(t *testing.T) {
@@ -122,26 +44,165 @@ func TestSecurity_SysctlsOfThePod(t *testing.T) {
 	})
 }
 
-// The handler lets all annotations through; whoever may create pods is not root of the node by that.
-func TestUnsafeAnnotations_AreRefused(t *testing.T) {
-	harness.OursOnly(t, "annotations by which a container reaches the host")
+// confines reports whether containerd finds AppArmor here (containerd pkg/apparmor): then it gives each container its
+// profile.
+func confines() bool {
+	for _, path := range []string{"/sys/kernel/security/apparmor", "/sbin/apparmor_parser"} {
+		if _, err := os.Stat(path); err != nil {
+			return false
+		}
+	}
+	enabled, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	return err == nil && strings.HasPrefix(string(enabled), "Y")
+}
+
+// wantProfile compares the profile of a container's first process, of an exec, and of one with a terminal.
+func (c *container) wantProfile(want string) {
+	e := c.pod.e
+	e.Helper()
+	const show = "cat /proc/%/attr/apparmor/current"
+	own := strings.ReplaceAll(show, "%", "self")
+	c.wantExec(want, "sh", "-c", strings.ReplaceAll(show, "%", "1"))
+	c.wantExec(want, "sh", "-c", own)
+	keyboard, stdin := io.Pipe() // stays open: at the end of the input containerd closes the output
+	defer func() { _ = stdin.Close() }()
+	var out harness.Buffer
+	e.must(e.stream(c.openExec(true, "sh", "-c", own+"; echo oops >&2"),
+		remotecommand.StreamOptions{Stdin: keyboard, Stdout: &out, Tty: true}), "exec with a terminal")
+	if got := out.String(); got != want+"\r\noops\r\n" {
+		e.Errorf("an exec with a terminal wrote %q, want %q and oops", got, want)
+	}
+}
+
+func TestAppArmor_ContainersAndTheirExecsAreConfined(t *testing.T) {
+	if !confines() {
+		harness.Lacking(t, "apparmor", "a kernel with AppArmor, and /sbin/apparmor_parser")
+	}
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
-		for name, value := range map[string]string{
-			"host-rootfs": "/root:/r:rw", "pid-file": e.dir + "/pid",
-			"listen": "tcp://127.0.0.1:1",
-		} {
-			c, err := p.tryCreate(name, forever, func(c *runtimeapi.ContainerConfig) {
-				c.Annotations = map[string]string{"io.containerd.sandbox.v1/" + name: value}
+		p.run("default", forever).wantProfile("cri-containerd.apparmor.d (enforce)")
+		p.run("none", forever, security(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.Apparmor = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+		})).wantProfile("unconfined")
+	})
+}
+
+const labelXattr = "security.selinux"
+
+// label gives a file a label.
+func (e *env) label(path, label string) {
+	e.Helper()
+	e.must(unix.Setxattr(path, labelXattr, []byte(label), 0), "label "+path)
+}
+
+// wantLabel compares the label of a file.
+func (e *env) wantLabel(path, want string) {
+	e.Helper()
+	buf := make([]byte, 256)
+	n, err := unix.Getxattr(path, labelXattr, buf)
+	e.must(err, "label of "+path)
+	if got := strings.TrimRight(string(buf[:n]), "\x00"); got != want {
+		e.Errorf("label of %s = %s, want %s", path, got, want)
+	}
+}
+
+// The policy is that of integration/vm/guest.
+func TestSELinux_ContainersAndTheirExecsAreConfined(t *testing.T) {
+	if enforcing, err := os.ReadFile("/sys/fs/selinux/enforce"); err != nil || string(enforcing) != "1" {
+		harness.Lacking(t, "selinux", "SELinux that enforces the policy of make test-selinux")
+	}
+	options := &runtimeapi.SELinuxOption{Level: "s0:c1,c2"}
+	const process, files = "system_u:system_r:container_t:s0:c1,c2", "system_u:object_r:container_file_t:s0:c1,c2"
+	eachWay(t, func(e *env) {
+		volume := e.volume()
+		e.label(e.file("volume/own", "own"), files)
+		e.label(e.file("volume/other", "other"), "system_u:object_r:container_file_t:s0:c3,c4")
+		e.label(e.file("volume/forbidden", "forbidden"), "system_u:object_r:forbidden_t:s0")
+		p := e.pod("p", linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) { l.SecurityContext.SelinuxOptions = options }))
+		c := p.run("c", forever, mounted(volume, "/volume"),
+			security(func(s *runtimeapi.LinuxContainerSecurityContext) { s.SelinuxOptions = options }))
+		const own = `tr -d '\0' </proc/self/attr/current`
+		c.wantExec(process, "sh", "-c", `tr -d '\0' </proc/1/attr/current`)
+		c.wantExec(process, "sh", "-c", own)
+		c.wantExec("own", "cat", "/volume/own")
+		for _, name := range []string{"other", "forbidden"} {
+			denied := fmt.Sprintf("cat: can't open '/volume/%s': Permission denied", name)
+			c.wantExec(denied, "sh", "-c", "cat /volume/"+name+" 2>&1; true")
+			c.wantExec("refused", "sh", "-c", "true 2>/dev/null >>/volume/"+name+" || echo refused")
+		}
+		keyboard, stdin := io.Pipe() // stays open: at the end of the input containerd closes the output
+		defer func() { _ = stdin.Close() }()
+		var out harness.Buffer
+		e.must(e.stream(c.openExec(true, "sh", "-c", own+"; cat /volume/forbidden; true"),
+			remotecommand.StreamOptions{Stdin: keyboard, Stdout: &out, Tty: true}), "exec with a terminal")
+		if want := process + "cat: can't open '/volume/forbidden': Permission denied\r\n"; out.String() != want {
+			e.Errorf("an exec with a terminal wrote %q, want %q", out.String(), want)
+		}
+		// What containers of a pod share.
+		c.exec("sh", "-c", "cat /etc/hosts /etc/hostname /etc/resolv.conf && echo >/dev/shm/file")
+		root := fmt.Sprintf("/proc/%d/root", c.pid())
+		for _, name := range []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/dev/shm", "/dev/shm/file"} {
+			e.wantLabel(root+name, files)
+		}
+		for _, name := range []string{"/", "/bin/busybox", "/dev", "/dev/pts"} {
+			e.wantLabel(root+name, files)
+		}
+	})
+}
+
+// What a pod's security says of its containers: seccomp, users and groups, capabilities, privileges.
+func TestSecurity_OfContainers(t *testing.T) {
+	eachWay(t, func(e *env) {
+		p := e.pod("p")
+		profile := e.file("profile.json", `{
+			"defaultAction": "SCMP_ACT_ALLOW",
+			"syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1}]
+		}`)
+		filtered := func(kind runtimeapi.SecurityProfile_ProfileType, ref string) change {
+			return security(func(s *runtimeapi.LinuxContainerSecurityContext) {
+				s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: kind, LocalhostRef: ref}
 			})
-			if err == nil { // CRI makes the task when it starts the container
-				_, err = e.daemon.Runtime.StartContainer(e.ctx, &runtimeapi.StartContainerRequest{ContainerId: c.id})
-			}
-			if want := fmt.Sprintf("AllowUnsafeAnnotations = [%q]", name); err == nil ||
-				!strings.Contains(err.Error(), want) {
-				e.Errorf("%s: %v, want %q in it", name, err, want)
+		}
+		const mode = "awk '/^Seccomp:/ {print $2}' /proc/self/status"
+		p.run("default", forever).wantExec("2 refused", "sh", "-c", "echo $("+mode+") $(unshare -m true 2>/dev/null || echo refused)")
+		p.run("own", forever, filtered(runtimeapi.SecurityProfile_Localhost, profile)).
+			wantExec("refused", "sh", "-c", "touch /tmp/file; mkdir /tmp/x 2>/dev/null || echo refused")
+		p.run("none", forever, filtered(runtimeapi.SecurityProfile_Unconfined, "")).wantExec("0", "sh", "-c", mode)
+		if _, err := p.tryCreate("absent", forever, filtered(runtimeapi.SecurityProfile_Localhost, "/absent.json")); err == nil ||
+			!strings.Contains(err.Error(), "/absent.json") {
+			e.Errorf("container with a profile that is absent = %v, want an error that names it", err)
+		}
+
+		for policy, groups := range map[runtimeapi.SupplementalGroupsPolicy]string{
+			runtimeapi.SupplementalGroupsPolicy_Merge:  "77 3000 4444", // the last is the image's
+			runtimeapi.SupplementalGroupsPolicy_Strict: "77 3000",
+		} {
+			c := p.run(policy.String(), forever, security(func(s *runtimeapi.LinuxContainerSecurityContext) {
+				s.RunAsUser, s.RunAsGroup = &runtimeapi.Int64Value{Value: 1000}, &runtimeapi.Int64Value{Value: 3000}
+				s.SupplementalGroups, s.SupplementalGroupsPolicy = []int64{77}, policy
+				s.NoNewPrivs = true
+			}))
+			c.wantExec("1000 3000 "+groups+" 1", "sh", "-c",
+				"echo $(id -u) $(id -g) $(awk '/^Groups:/ {$1=\"\"; print} /^NoNewPrivs:/ {print $2}' /proc/self/status)")
+			if user := c.status().GetUser().GetLinux(); user.GetUid() != 1000 || user.GetGid() != 3000 {
+				e.Errorf("user in the status = %v, want 1000 and 3000", user)
 			}
 		}
+		p.run("readonly", forever, security(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.ReadonlyRootfs = true
+			s.Capabilities = &runtimeapi.Capability{
+				DropCapabilities: []string{"ALL"},
+				AddCapabilities:  []string{"NET_BIND_SERVICE"},
+			}
+			s.MaskedPaths, s.ReadonlyPaths = []string{"/proc/kcore"}, []string{"/proc/sys"}
+		})).wantExec("0000000000000400 0 refused", "sh", "-c",
+			"echo $(awk '/^CapEff:/ {print $2}' /proc/self/status) $(head -c 1 /proc/kcore | wc -c); touch /file 2>/dev/null || echo refused")
 		p.remove()
+
+		p = e.pod("privileged", func(c *runtimeapi.PodSandboxConfig) { c.GetLinux().GetSecurityContext().Privileged = true })
+		c := p.run("c", forever,
+			security(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Privileged, s.Seccomp = true, nil }))
+		c.exec("sh", "-c", "mkdir /tmp/x && mount -t tmpfs tmpfs /tmp/x && touch /tmp/x/file")
+		c.exec("sh", "-c", "test -e /dev/kmsg -o -e /dev/mem -o -e /dev/vda -o -e /dev/fuse")
 	})
 }

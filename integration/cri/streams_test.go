@@ -4,24 +4,25 @@
 package cri_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
-	"k8s.io/client-go/transport/spdy"
 	"k8s.io/client-go/util/exec"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -48,76 +49,9 @@ func (c *container) openExec(tty bool, argv ...string) string {
 	return r.GetUrl()
 }
 
-func TestExecSync_ReturnsOutputAndExitCode(t *testing.T) {
-	eachWay(t, func(e *env) {
-		p := e.pod("p")
-		c := p.run("c", forever)
-		r, err := c.tryExec(10, "sh", "-c", "echo out; echo err >&2; exit 7")
-		e.must(err, "exec")
-		if got := fmt.Sprintf("%q %q %d", r.GetStdout(), r.GetStderr(), r.GetExitCode()); got != `"out\n" "err\n" 7` {
-			e.Errorf("exec = %s, want out, err and 7", got)
-		}
-		const size = 3 << 20 // many times what a pipe holds
-		if got := len(c.exec("sh", "-c", fmt.Sprintf("head -c %d /dev/zero", size))); got != size {
-			e.Errorf("exec wrote %d bytes, want %d", got, size)
-		}
-		p.remove()
-	})
-}
-
-func TestExecSync_TimeoutEndsItAndLeavesNothing(t *testing.T) {
-	eachWay(t, func(e *env) {
-		p := e.pod("p")
-		c := p.run("c", forever)
-		before := c.usage()
-		for range 3 {
-			if _, err := c.tryExec(1, "sleep", "4711"); status.Code(err) != codes.DeadlineExceeded {
-				e.Errorf("exec with a limit = %v, want DeadlineExceeded", err)
-			}
-		}
-		harness.Eventually(e, "no process of the execs", func() error {
-			for _, proc := range harness.InCgroup(e.cgroup) {
-				if strings.Contains(proc.String(), "4711") {
-					return errors.New(proc.String())
-				}
-			}
-			return nil
-		})
-		harness.CheckUsage(e, e.shim(p), before, 8)
-		c.wantExec("still here", "echo", "still here")
-		p.remove()
-	})
-}
-
-// What the probe has started and did not end would hold its output, too.
-func TestExecSync_TimeoutEndsWhatItHasStarted(t *testing.T) {
-	harness.OursOnly(t, "the runc shim kills the first process alone")
-	eachWay(t, func(e *env) {
-		p := e.pod("p")
-		c := p.run("c", forever)
-		for range 3 {
-			_, err := c.tryExec(1, "sh", "-c", "sleep 4711 & (sleep 4712 &); sleep 4713; true")
-			if status.Code(err) != codes.DeadlineExceeded {
-				e.Errorf("exec with a limit = %v, want DeadlineExceeded", err)
-			}
-		}
-		harness.Eventually(e, "no process of the execs", func() error {
-			for _, proc := range harness.InCgroup(e.cgroup) {
-				if strings.Contains(proc.String(), "471") {
-					return errors.New(proc.String())
-				}
-			}
-			return nil
-		})
-		p.remove()
-	})
-}
-
 // containerd waits for that output as long as its operator says, not as long as the shim likes to.
 func TestExecSync_OutputThatAnotherProcessHoldsIsNotAtItsEnd(t *testing.T) {
-	eachWay(t, func(e *env) {
-		p := e.pod("p")
-		c := p.run("c", forever)
+	eachContainer(t, func(e *env, c *container) {
 		before := c.usage()
 		r, err := c.tryExec(0, "sh", "-c", "sleep 4711 & echo begun")
 		if err == nil || !strings.Contains(err.Error(), "failed to drain exec process") {
@@ -127,86 +61,7 @@ func TestExecSync_OutputThatAnotherProcessHoldsIsNotAtItsEnd(t *testing.T) {
 			func(proc harness.Proc) bool { return strings.Contains(proc.String(), "4711") }) {
 			e.Error("what held it is gone")
 		}
-		harness.CheckUsage(e, e.shim(p), before, 8)
-		p.remove()
-	})
-}
-
-func TestExec_CarriesItsStreams(t *testing.T) {
-	eachWay(t, func(e *env) {
-		p := e.pod("p")
-		c := p.run("c", forever)
-		var out, err harness.Buffer
-		failure := e.stream(c.openExec(false, "sh", "-c", "cat; echo done >&2; exit 5"), remotecommand.StreamOptions{
-			Stdin: strings.NewReader("some words"), Stdout: &out, Stderr: &err,
-		})
-		code, ok := errors.AsType[exec.CodeExitError](failure)
-		if !ok || code.Code != 5 || out.String() != "some words" || err.String() != "done\n" {
-			e.Errorf("exec = %q, %q, %v, want some words, done and exit code 5", out.String(), err.String(), failure)
-		}
-		p.remove()
-	})
-}
-
-func TestExec_HasATerminalOfTheSizeThatIsAsked(t *testing.T) {
-	eachWay(t, func(e *env) {
-		p := e.pod("p")
-		c := p.run("c", forever)
-		keyboard, stdin := io.Pipe()
-		var out harness.Buffer
-		done := make(chan error, 1)
-		sizes := make(sizeQueue, 1)
-		sizes <- &remotecommand.TerminalSize{Width: 77, Height: 33}
-		address := c.openExec(true, "sh", "-c",
-			`echo ready; until [ "$(stty size)" = "44 99" ]; do usleep 10000; done; echo sized
-			read -r word; echo got $word; exit 3`)
-		go func() {
-			done <- e.stream(address,
-				remotecommand.StreamOptions{Stdin: keyboard, Stdout: &out, Tty: true, TerminalSizeQueue: sizes})
-		}()
-		out.WaitFor(e, "ready")
-		sizes <- &remotecommand.TerminalSize{Width: 99, Height: 44}
-		close(sizes)
-		out.WaitFor(e, "sized")
-		fmt.Fprint(stdin, "word\n")
-		code, ok := errors.AsType[exec.CodeExitError](<-done)
-		if !ok || code.Code != 3 || !strings.Contains(out.String(), "got word\r\n") {
-			e.Errorf("exec wrote %q and ended with %v, want got word and 3", out.String(), code)
-		}
-		p.remove()
-	})
-}
-
-func TestExec_StderrIsItsTerminal(t *testing.T) {
-	eachWay(t, func(e *env) {
-		p := e.pod("p")
-		c := p.run("c", forever)
-		keyboard, stdin := io.Pipe() // stays open: at the end of the input containerd closes the output
-		defer func() { _ = stdin.Close() }()
-		var out harness.Buffer
-		address := c.openExec(true, "sh", "-c", `test -t 2 && echo a terminal; echo oops >&2; exit 3`)
-		failure := e.stream(address, remotecommand.StreamOptions{Stdin: keyboard, Stdout: &out, Tty: true})
-		code, ok := errors.AsType[exec.CodeExitError](failure)
-		if want := "a terminal\r\noops\r\n"; !ok || code.Code != 3 || out.String() != want {
-			e.Errorf("exec wrote %q and ended with %v, want %q and exit code 3", out.String(), failure, want)
-		}
-		p.remove()
-	})
-}
-
-func TestExec_WhoseOutputNobodyReadsEndsAtOnce(t *testing.T) {
-	eachWay(t, func(e *env) {
-		c := e.pod("p").run("c", forever)
-		// With a terminal, containerd closes the output as soon as the input has come to its end.
-		address := c.openExec(true, "sh", "-c", "usleep 200000; echo unread")
-		began := time.Now()
-		if err := e.stream(address,
-			remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: io.Discard, Tty: true}); err != nil {
-			e.Errorf("exec = %v, want nil", err)
-		}
-		if took := time.Since(began); took > harness.Slow(3*time.Second) { // a reader that is there has 4 s
-			e.Errorf("it took %v", took)
-		}
+		harness.CheckUsage(e, e.shim(c.pod), before, 8)
 	})
 }
 
@@ -250,59 +105,227 @@ func TestAttach_ReachesTheContainersOwnStreams(t *testing.T) {
 		c.wantExit(137)
 		c.wantLog("got one\n")
 		c.wantLog("then two\n")
-		p.remove()
 	})
 }
 
-func TestPortForward(t *testing.T) {
+func TestLog_HasWholeLinesAndPartsOfLongOnes(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
-		c := p.run("c", []string{
-			"sh", "-c",
-			"mkdir /tmp/www && echo hello >/tmp/www/index.html && exec httpd -f -p 127.0.0.1:8080 -h /tmp/www",
+		// 16 KiB is CRI's longest line; the second is that and a little more, the last has no end.
+		c := p.run("c", []string{"sh", "-c", `echo short; head -c 17000 /dev/zero | tr '\0' x; echo; printf end`})
+		c.wantExit(0)
+		want := "short\n" + strings.Repeat("x", 17000) + "\nend"
+		harness.Eventually(e, "all of the output", func() error {
+			if got := c.log(); got != want {
+				return fmt.Errorf("log has %d bytes, want %d", len(got), len(want))
+			}
+			return nil
 		})
-		harness.Eventually(e, "an answer", func() error { return c.succeeds("wget", "-qO-", "http://127.0.0.1:8080/") })
-		r, err := e.daemon.Runtime.PortForward(e.ctx, &runtimeapi.PortForwardRequest{PodSandboxId: p.ID})
-		e.must(err, "port forward")
-		where, err := url.Parse(r.GetUrl())
-		e.must(err, "address of the port forward")
-		transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{})
-		e.must(err, "prepare the port forward")
-		stop, ready, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-		dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, where)
-		var complaints harness.Buffer
-		forward, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:8080"}, stop, ready,
-			io.Discard, &complaints)
-		e.must(err, "port forward")
-		go func() { done <- forward.ForwardPorts() }()
-		defer func() {
-			close(stop)
-			e.must(<-done, "end of the port forward")
-		}()
-		select {
-		case <-ready:
-		case err := <-done:
-			e.Fatalf("port forward: %v", err)
-		}
-		ports, err := forward.GetPorts()
-		e.must(err, "ports")
-		if got := e.get(fmt.Sprintf("http://127.0.0.1:%d/", ports[0].Local)); got != "hello\n" {
-			e.Errorf("through the port = %q, want hello\n%s", got, complaints.String())
+		if got := strings.Count(c.rawLog(), " stdout P "); got != 2 {
+			e.Errorf("log has %d partial lines, want 2", got)
 		}
 	})
 }
 
-// get returns what an address answers.
-func (e *env) get(address string) string {
+func TestLog_IsReopenedAndNoLineIsLost(t *testing.T) {
+	eachWay(t, func(e *env) {
+		p := e.pod("p")
+		lines := harness.Fewer(400)
+		c := p.run("c", []string{
+			"sh", "-c",
+			fmt.Sprintf(`i=0; while [ $i -lt %d ]; do echo "line $i"; i=$((i+1)); usleep 2000; done`, lines),
+		})
+		c.wantLog("line 20\n")
+		path := filepath.Join(p.Config.GetLogDirectory(), c.config.GetLogPath())
+		var rotated []string
+		for i := range 3 {
+			name := fmt.Sprintf("%s.%d", path, i)
+			e.must(os.Rename(path, name), "rotate the log")
+			_, err := e.daemon.Runtime.ReopenContainerLog(e.ctx,
+				&runtimeapi.ReopenContainerLogRequest{ContainerId: c.id})
+			e.must(err, "reopen the log")
+			rotated = append(rotated, name)
+		}
+		c.wantExit(0)
+		c.wantLog(fmt.Sprintf("line %d\n", lines-1))
+		var all strings.Builder
+		for _, name := range append(rotated, path) {
+			text, err := os.ReadFile(name)
+			e.must(err, "read a log")
+			all.WriteString(plain(string(text)))
+		}
+		var want strings.Builder
+		for i := range lines {
+			fmt.Fprintf(&want, "line %d\n", i)
+		}
+		if all.String() != want.String() {
+			e.Errorf("the logs have %d lines, want %d in order", strings.Count(all.String(), "\n"), lines)
+		}
+	})
+}
+
+// Nobody deletes such execs.
+func TestExecSync_ContainerdKilledMeanwhileCostsNoWakeups(t *testing.T) {
+	harness.OursOnly(t, "an idle shim that does not wake up")
+	eachWayAlone(t, func(e *env) {
+		const execs = 10
+		p := e.pod("p")
+		dir := e.volume()
+		c := p.run("c", forever, mounted(dir, "/gate"))
+		before := c.usage()
+		shim := e.shim(p)
+		var calls sync.WaitGroup
+		for i := range execs {
+			calls.Go(func() {
+				_, err := c.tryExec(0, "sh", "-c", fmt.Sprintf("echo begun >/gate/begun%d\n"+
+					"until [ -e /gate/open ]; do usleep 10000; done; echo unread; echo unread >&2\n"+
+					"echo done >/gate/done%[1]d", i))
+				if err == nil {
+					e.Error("exec = nil, although containerd was killed")
+				}
+			})
+		}
+		wantFiles(e, filepath.Join(dir, "begun*"), execs)
+		outputs, err := filepath.Glob(filepath.Join(e.daemon.State, "io.containerd.grpc.v1.cri", "containers", c.id,
+			"io", "*", "*-std*"))
+		e.must(err, "fifos")
+		// Those of init are not counted.
+		outputs = slices.DeleteFunc(outputs,
+			func(name string) bool { return strings.HasPrefix(filepath.Base(name), c.id) })
+		e.must(e.daemon.Kill(), "kill containerd")
+		calls.Wait()
+		e.must(os.WriteFile(filepath.Join(dir, "open"), nil, 0o644), "let the execs end")
+		wantFiles(e, filepath.Join(dir, "done*"), execs)
+
+		// The shim tries to send the exits. Looking 20 times a second at each output would make 1200.
+		harness.CheckNearlyAsleep(e, shim, 2*execs)
+		outputs = read(e, outputs)
+		if len(outputs) != 2*execs {
+			e.Errorf("unread outputs: %q, want those of %d execs", outputs, execs)
+		}
+		harness.CheckUsage(e, shim, before, 2*execs+8) // a thread waited for a reader of each
+		e.must(e.daemon.Start(e.ctx), "start containerd again")
+		c.wantExec("still here", "echo", "still here")
+	})
+}
+
+// wantFiles waits until n files match.
+func wantFiles(e *env, pattern string, n int) {
 	e.Helper()
-	request, err := http.NewRequestWithContext(e.ctx, http.MethodGet, address, nil)
-	e.must(err, address)
-	request.Close = true
-	answer, err := http.DefaultClient.Do(request)
-	e.must(err, "get")
-	defer func() { _ = answer.Body.Close() }() // it was read
-	var text bytes.Buffer
-	_, err = io.Copy(&text, answer.Body)
-	e.must(err, "read "+address)
-	return text.String()
+	harness.Eventually(e, fmt.Sprintf("%d files %s", n, filepath.Base(pattern)), func() error {
+		names, err := filepath.Glob(pattern)
+		if err == nil && len(names) != n {
+			err = fmt.Errorf("%d files", len(names))
+		}
+		return err
+	})
+}
+
+// read comes to read the fifos that are named, to the end, and returns those with what the execs wrote.
+func read(e *env, fifos []string) (unread []string) {
+	e.Helper()
+	for _, name := range fifos {
+		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		e.must(err, "open an output")
+		var text strings.Builder
+		_, err = f.WriteTo(&text)
+		e.must(err, "read "+name)
+		e.must(f.Close(), "close "+name)
+		if text.String() == "unread\n" {
+			unread = append(unread, name)
+		}
+	}
+	return unread
+}
+
+// wantGone waits for the end of all processes of the test that have a word in their arguments.
+func (e *env) wantGone(word string) {
+	e.Helper()
+	harness.Eventually(e, "no process "+word, func() error {
+		for _, proc := range harness.InCgroup(e.cgroup) {
+			if strings.Contains(proc.String(), word) {
+				return errors.New(proc.String())
+			}
+		}
+		return nil
+	})
+}
+
+func TestExecSync_ReturnsOutputAndExitCode(t *testing.T) {
+	eachContainer(t, func(e *env, c *container) {
+		r, err := c.tryExec(10, "sh", "-c", "echo out; echo err >&2; exit 7")
+		e.must(err, "exec")
+		if got := fmt.Sprintf("%q %q %d", r.GetStdout(), r.GetStderr(), r.GetExitCode()); got != `"out\n" "err\n" 7` {
+			e.Errorf("exec = %s, want out, err and 7", got)
+		}
+		const size = 3 << 20 // many times what a pipe holds
+		if got := len(c.exec("sh", "-c", fmt.Sprintf("head -c %d /dev/zero", size))); got != size {
+			e.Errorf("exec wrote %d bytes, want %d", got, size)
+		}
+	})
+}
+
+// What the probe has started and did not end would hold its output, too. The runc shim kills the first process alone.
+func TestExecSync_TimeoutEndsItAndLeavesNothing(t *testing.T) {
+	script := "sleep 4711 & (sleep 4712 &); sleep 4713; true"
+	if harness.Runtime() != harness.Ours {
+		script = "exec sleep 4711"
+	}
+	eachContainer(t, func(e *env, c *container) {
+		before := c.usage()
+		for range 3 {
+			if _, err := c.tryExec(1, "sh", "-c", script); status.Code(err) != codes.DeadlineExceeded {
+				e.Errorf("exec with a limit = %v, want DeadlineExceeded", err)
+			}
+		}
+		e.wantGone("sleep 471")
+		harness.CheckUsage(e, e.shim(c.pod), before, 8)
+		c.wantExec("still here", "echo", "still here")
+	})
+}
+
+func TestExec_CarriesItsStreams(t *testing.T) {
+	eachContainer(t, func(e *env, c *container) {
+		var out, err harness.Buffer
+		failure := e.stream(c.openExec(false, "sh", "-c", "cat; echo done >&2; exit 5"), remotecommand.StreamOptions{
+			Stdin: strings.NewReader("some words"), Stdout: &out, Stderr: &err,
+		})
+		if code, ok := errors.AsType[exec.CodeExitError](failure); !ok || code.Code != 5 || out.String() != "some words" ||
+			err.String() != "done\n" {
+			e.Errorf("exec = %q, %q, %v, want some words, done and exit code 5", out.String(), err.String(), failure)
+		}
+
+		// With a terminal, containerd closes the output as soon as the input has come to its end.
+		began := time.Now()
+		e.must(e.stream(c.openExec(true, "sh", "-c", "usleep 200000; echo unread"),
+			remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: io.Discard, Tty: true}), "exec")
+		if took := time.Since(began); took > harness.Slow(3*time.Second) { // a reader that is there has 4 s
+			e.Errorf("an exec whose output nobody reads took %v", took)
+		}
+	})
+}
+
+func TestExec_HasATerminalOfTheSizeThatIsAsked(t *testing.T) {
+	eachContainer(t, func(e *env, c *container) {
+		keyboard, stdin := io.Pipe()
+		var out harness.Buffer
+		done := make(chan error, 1)
+		sizes := make(sizeQueue, 1)
+		sizes <- &remotecommand.TerminalSize{Width: 77, Height: 33}
+		address := c.openExec(true, "sh", "-c", `test -t 2 && echo ready >&2
+			until [ "$(stty size)" = "44 99" ]; do usleep 10000; done; echo sized; read -r word; echo got $word; exit 3`)
+		go func() {
+			done <- e.stream(address,
+				remotecommand.StreamOptions{Stdin: keyboard, Stdout: &out, Tty: true, TerminalSizeQueue: sizes})
+		}()
+		out.WaitFor(e, "ready")
+		sizes <- &remotecommand.TerminalSize{Width: 99, Height: 44}
+		close(sizes)
+		out.WaitFor(e, "sized")
+		fmt.Fprint(stdin, "word\n")
+		code, ok := errors.AsType[exec.CodeExitError](<-done)
+		if !ok || code.Code != 3 || !strings.Contains(out.String(), "got word\r\n") {
+			e.Errorf("exec wrote %q and ended with %v, want got word and 3", out.String(), code)
+		}
+	})
 }

@@ -4,13 +4,22 @@
 package cri_test
 
 import (
+	"archive/tar"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"sandbox.internal/shim/integration/cri"
 	"sandbox.internal/shim/integration/harness"
 )
 
@@ -75,27 +84,14 @@ func TestStats_OfContainersAndOfThePod(t *testing.T) {
 			}
 			return nil
 		})
-		p.remove()
-	})
-}
-
-func TestStats_MetricsOfPods(t *testing.T) {
-	eachWay(t, func(e *env) {
-		p := e.pod("p")
-		c := p.run("c", forever)
-		harness.Eventually(e, "metrics of the container", func() error {
+		harness.Eventually(e, "metrics of the containers", func() error {
 			r, err := e.daemon.Runtime.ListPodSandboxMetrics(e.ctx, &runtimeapi.ListPodSandboxMetricsRequest{})
 			if err != nil {
 				return err
 			}
 			for _, m := range r.GetPodMetrics() {
-				if m.GetPodSandboxId() != p.ID {
-					continue
-				}
-				for _, of := range m.GetContainerMetrics() {
-					if of.GetContainerId() == c.id && len(of.GetMetrics()) > 0 {
-						return nil
-					}
+				if of := m.GetContainerMetrics(); m.GetPodSandboxId() == p.ID && len(of) == 2 && len(of[0].GetMetrics()) > 0 {
+					return nil
 				}
 			}
 			return fmt.Errorf("there are %v", r.GetPodMetrics())
@@ -158,7 +154,6 @@ func TestUpdate_LimitsOfAContainer(t *testing.T) {
 		if got := idle.cgroupFile("memory.limit_in_bytes", "memory.max"); got != strconv.Itoa(after) {
 			e.Errorf("memory limit after an update before the start = %s, want %d", got, after)
 		}
-		p.remove()
 	})
 }
 
@@ -180,6 +175,151 @@ func TestOOM_ContainerOverItsLimitIsKilled(t *testing.T) {
 			e.Errorf("reason of one that was killed = %q, want Error", status.GetReason())
 		}
 		bystander.wantExec("well", "echo", "well")
-		p.remove()
+	})
+}
+
+// unified reports whether cgroup v2 is the only one.
+func unified() bool {
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	return err == nil
+}
+
+// booted reports whether systemd is pid 1 (sd_booted(3)).
+func booted() bool {
+	_, err := os.Stat("/run/systemd/system")
+	return err == nil
+}
+
+// cgroups lists the directories of a cgroup that are there, in all hierarchies.
+func (e *env) cgroups(path string) []string {
+	e.Helper()
+	roots, err := harness.CgroupRoots()
+	e.must(err, "hierarchies")
+	var dirs []string
+	for _, root := range roots {
+		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
+			dirs = append(dirs, filepath.Join(root, path))
+		}
+	}
+	return dirs
+}
+
+// Not every client of CRI makes it, as a kubelet does.
+func TestCgroupParent_ThatIsAbsentIsMadeAndGoesWithThePod(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(e *env, p *pod, containers []*container)
+	}{
+		{"removed", func(_ *env, p *pod, _ []*container) { p.remove() }},
+		{"shim killed", func(e *env, p *pod, containers []*container) {
+			e.must(unix.Kill(e.shim(p), unix.SIGKILL), "kill the shim")
+			p.wantState(runtimeapi.PodSandboxState_SANDBOX_NOTREADY)
+			e.wantExited(containers...) // before that containerd does not remove them
+			p.remove()
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			eachWay(t, func(e *env) {
+				above := e.cgroup + "/absent"
+				parent := above + "/parent"
+				p := e.pod("p", linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) { l.CgroupParent = parent }))
+				roots, err := harness.CgroupRoots()
+				e.must(err, "hierarchies")
+				if got := e.cgroups(parent); len(got) != len(roots) {
+					e.Errorf("the parent = %q, want one in each of %q", got, roots)
+				}
+				var containers []*container
+				for _, name := range []string{"a", "b"} {
+					c := p.run(name, forever,
+						limits(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 64 << 20 }))
+					if left := harness.InCgroup(parent + "/" + c.id); len(left) == 0 {
+						e.Error("no process in the container's cgroup below the parent")
+					}
+					if got, err := harness.CgroupFile(parent+"/"+c.id, "memory.limit_in_bytes",
+						"memory.max"); err != nil || got != fmt.Sprint(64<<20) {
+						e.Errorf("memory limit = %s, %v, want 64 MiB", got, err)
+					}
+					containers = append(containers, c)
+				}
+				tt.end(e, p, containers)
+				if e.way == cri.PodSandbox { // what a pause container's start made nobody removes
+					for _, dir := range append(e.cgroups(parent), e.cgroups(above)...) {
+						e.must(os.Remove(dir), "remove the parent")
+					}
+				}
+				if left := append(e.cgroups(parent), e.cgroups(above)...); len(left) > 0 {
+					e.Errorf("left: %q", left)
+				}
+				if len(e.cgroups(e.cgroup)) != len(roots) {
+					e.Error("what was there before is gone")
+				}
+			})
+		})
+	}
+}
+
+func TestCgroupParent_PodInASlice(t *testing.T) {
+	if !booted() {
+		harness.Lacking(t, "systemd", "systemd as pid 1 (make test-systemd)")
+	}
+	eachWay(t, func(e *env) {
+		slice := strings.TrimPrefix(e.cgroup, "/") + ".slice"
+		e.Cleanup(func() {
+			if out, err := exec.Command("systemctl", "stop", slice).CombinedOutput(); err != nil {
+				e.Errorf("stop the slice: %v: %s", err, out)
+			}
+		})
+		p := e.pod("p", linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) { l.CgroupParent = "/" + slice }))
+		c := p.run("c", forever,
+			limits(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 64 << 20 }))
+		scope := "cri-containerd-" + c.id + ".scope"
+		limit := "MemoryMax"
+		if !unified() {
+			limit = "MemoryLimit"
+		}
+		out, err := exec.Command("systemctl", "show", "-p", limit, "-p", "Slice", scope).CombinedOutput()
+		if text := string(out); err != nil || !strings.Contains(text, fmt.Sprintf("%s=%d", limit, 64<<20)) ||
+			!strings.Contains(text, "Slice="+slice) {
+			e.Errorf("%s: %v: %s, want the limit and the slice", scope, err, text)
+		}
+		c.wantExec("well", "echo", "well")
+		c.end()
+	})
+}
+
+func TestCheckpoint_ContainerRunsOn(t *testing.T) {
+	// criu 3.17, which Debian has, knows no newer kernel than the guest's.
+	if _, err := os.Stat("/run/guest"); err != nil {
+		harness.Lacking(t, "guest", "a kernel that Debian's criu knows (make test-v2)")
+	}
+	eachWay(t, func(e *env) {
+		p := e.pod("p")
+		c := p.run("c", []string{"sh", "-c", "echo ready; while :; do sleep 1; done"})
+		c.wantLog("ready\n")
+		location := filepath.Join(e.dir, "checkpoint.tar")
+		_, err := e.daemon.Runtime.CheckpointContainer(e.ctx,
+			&runtimeapi.CheckpointContainerRequest{ContainerId: c.id, Location: location})
+		e.must(err, "checkpoint")
+		file, err := os.Open(location)
+		e.must(err, "open the checkpoint")
+		defer func() { _ = file.Close() }() // it was read
+		var names []string
+		for archive := tar.NewReader(file); ; {
+			h, err := archive.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			e.must(err, "read the checkpoint")
+			names = append(names, filepath.Clean(h.Name))
+		}
+		for _, want := range []string{
+			"checkpoint/inventory.img", "config.dump", "spec.dump", "status.dump",
+			"container.log",
+		} {
+			if !slices.Contains(names, want) {
+				e.Errorf("the checkpoint lacks %s: %q", want, names)
+			}
+		}
+		c.wantExec("runs on", "echo", "runs on")
 	})
 }
