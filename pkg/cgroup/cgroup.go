@@ -30,6 +30,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -66,6 +67,17 @@ func (c *Cgroup) Path(controller string) string {
 		return c.paths[""]
 	}
 	return c.paths[controller]
+}
+
+// File returns the absolute path of the control file with the given name, or "" if the cgroup is not in the hierarchy
+// of its controller, which is the part of the name before the first dot.
+func (c *Cgroup) File(name string) string {
+	controller, _, _ := strings.Cut(name, ".")
+	dir := c.Path(controller)
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, name)
 }
 
 // IsNone reports whether the cgroup has no directory anywhere: its container has no cgroup.
@@ -201,8 +213,8 @@ func (c *Cgroup) LimitDepth() error {
 		return nil
 	}
 	path := filepath.Join(c.paths[""], DepthFile)
-	now, err := readSettings(path)
-	if err == nil && now == "max" {
+	now, err := os.ReadFile(path)
+	if err == nil && string(now) == "max\n" {
 		err = Write(path, strconv.Itoa(MaxDepth))
 	}
 	if err != nil {

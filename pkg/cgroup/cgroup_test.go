@@ -150,3 +150,16 @@ func put(tb testing.TB, path, content string) {
 		tb.Fatal(err)
 	}
 }
+
+func TestCgroup_File(t *testing.T) {
+	v1 := New(map[string]string{"memory": "/m", "cpu": "/c"})
+	v2 := New(map[string]string{"": "/u"})
+	for _, tc := range []struct {
+		c          *Cgroup
+		name, want string
+	}{{v1, "memory.max", "/m/memory.max"}, {v1, "pids.max", ""}, {v2, "pids.max", "/u/pids.max"}, {v2, "cpu.max.burst", "/u/cpu.max.burst"}} {
+		if got := tc.c.File(tc.name); got != tc.want {
+			t.Errorf("File(%s) of %s = %q, want %q", tc.name, tc.c, got, tc.want)
+		}
+	}
+}

@@ -60,33 +60,3 @@ func FuzzProgramAndState(f *testing.F) {
 		}
 	})
 }
-
-// A kernel that does as it is told has the former settings of each device after the changes.
-func FuzzChanges(f *testing.F) {
-	f.Add("io.max", "8:0 rbps=5 wbps=max\n8:16 riops=3", "8:0 rbps=max wbps=7")
-	f.Add("io.weight", "default 100\n8:0 200", "default 50\n8:16 7")
-	f.Add("blkio.throttle.read_bps_device", "8:0 5", "")
-	f.Add("memory.oom_control", "1", "oom_kill_disable 0\nunder_oom 0")
-	f.Fuzz(func(t *testing.T, name, now, text string) {
-		now, text = settingsIn([]byte(now)), settingsIn([]byte(text))
-		devices := map[string]bool{}
-		for line := range strings.SplitSeq(now, "\n") {
-			devices[deviceOf(line)] = true
-		}
-		changed := changes(name, now, text)
-		if most := strings.Count(now, "\n") + strings.Count(text, "\n") + 2; len(changed) > most {
-			t.Errorf("changes(%q, %q, %q) = %q, more than %d lines", name, now, text, changed, most)
-		}
-		for _, line := range changed {
-			if strings.Contains(line, "\n") {
-				t.Errorf("changes(%q, %q, %q) has %q, which is two lines", name, now, text, line)
-			}
-			delete(devices, deviceOf(line))
-		}
-		for device := range devices {
-			if device != "" {
-				t.Errorf("changes(%q, %q, %q) = %q, which leave %q", name, now, text, changed, device)
-			}
-		}
-	})
-}

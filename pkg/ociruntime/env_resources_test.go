@@ -94,14 +94,38 @@ func settings(t *testing.T, c *cgroup.Cgroup) map[string]string {
 	for _, f := range resources.Fields(everything()) {
 		names = append(names, f.Files(c.Unified())...)
 	}
-	s, err := c.Snapshot(append(names, "memory.high", "memory.min"))
-	must(t, err)
-	texts := map[string]string{}
-	for path, text := range s {
-		texts[filepath.Base(path)] = text
-	}
+	texts := controlFiles(t, c, append(names, "memory.high", "memory.min"))
 	if len(texts) == 0 {
 		t.Fatalf("no control files in %s", c)
+	}
+	return texts
+}
+
+// controlFiles reads files, which may be patterns of path.Match, by name. Files that cannot be read are left out.
+func controlFiles(t *testing.T, c *cgroup.Cgroup, patterns []string) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, pattern := range patterns {
+		file := c.File(pattern)
+		if file == "" {
+			continue
+		}
+		entries, err := os.ReadDir(filepath.Dir(file)) // no Glob: names of units have backslashes
+		must(t, err)
+		for _, e := range entries {
+			matches, err := filepath.Match(pattern, e.Name())
+			must(t, err)
+			if !matches {
+				continue
+			}
+			if data, err := os.ReadFile(filepath.Join(filepath.Dir(file), e.Name())); err == nil {
+				text := strings.TrimPrefix(strings.TrimSuffix(string(data), "\n"), "oom_kill_disable ")
+				if e.Name() == "memory.oom_control" {
+					text, _, _ = strings.Cut(text, "\n") // counters follow
+				}
+				texts[e.Name()] = text
+			}
+		}
 	}
 	return texts
 }

@@ -106,7 +106,7 @@ func tell(t *testing.T, plain *box, field string, r *specs.LinuxResources) strin
 		create(t, limited(t, r)) // what has no file does no harm
 		return noSetting
 	}
-	before := texts(t, plain, files)
+	before := controlFiles(t, plain.Cgroup(), files)
 	if len(before) == 0 {
 		return absent
 	}
@@ -123,8 +123,8 @@ func tell(t *testing.T, plain *box, field string, r *specs.LinuxResources) strin
 		t.Errorf("Update = %v", err)
 	}
 	created := create(t, limited(t, r))
-	got, want := changed(before, texts(t, updated, files), files), changed(before, texts(t, created, files), files)
-	if field == "blockIO.weightDevice" && texts(t, created, files)["io.weight"] == before["io.weight"] {
+	got, want := changed(before, controlFiles(t, updated.Cgroup(), files), files), changed(before, controlFiles(t, created.Cgroup(), files), files)
+	if field == "blockIO.weightDevice" && controlFiles(t, created.Cgroup(), files)["io.weight"] == before["io.weight"] {
 		return absent // iocost is off for the device (cgroup-v2.rst, io.cost.qos)
 	}
 	if got != want {
@@ -151,18 +151,6 @@ func since(t *testing.T, major, minor uint64) bool {
 	newer, err := kernelversion.GreaterEqualThan(kernelversion.KernelVersion{Kernel: major, Major: minor})
 	must(t, err)
 	return newer
-}
-
-// texts are those of the files of b, by name.
-func texts(t *testing.T, b *box, files []string) map[string]string {
-	t.Helper()
-	s, err := b.Cgroup().Snapshot(files)
-	must(t, err)
-	all := map[string]string{}
-	for path, text := range s {
-		all[filepath.Base(path)] = text
-	}
-	return all
 }
 
 // changed are the lines that are new in after, or what the first file says when

@@ -13,14 +13,14 @@ import (
 	"github.com/opencontainers/runc/libcontainer/specconv"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/ociruntime/controlfile"
 	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/resources"
 )
 
-// Update implements process.RuntimeContainer. When the kernel refuses a value, Update restores all former values.
+// Update implements process.RuntimeContainer. When the kernel refuses a value, Update sets the former resources again, as
+// runc does: a setting that the container did not have before keeps its new value.
 func (c *container) Update(r *specs.LinuxResources) error {
 	before := c.resources
 	if before == nil {
@@ -31,18 +31,14 @@ func (c *container) Update(r *specs.LinuxResources) error {
 		return err
 	}
 	fields := resources.Fields(write)
-	files, err := controlfile.Names(c.cgroup, fields)
-	if err != nil {
+	if err := controlfile.CheckControllers(c.cgroup, fields); err != nil {
 		return err
 	}
 	if err := controlfile.CheckUsage(c.cgroup, write.Memory); err != nil {
 		return err
 	}
-	snapshot, err := c.cgroup.Snapshot(files)
-	if err != nil {
-		return fmt.Errorf("linux.resources: %w", err)
-	}
-	if err = c.write(write); err == nil {
+	err := c.write(write, len(write.Devices) > 0)
+	if err == nil {
 		c.resources = next
 		return nil
 	}
@@ -50,15 +46,18 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	if errors.Is(err, systemd.ErrSilent) {
 		return err // systemd is asked first, so nothing was written
 	}
-	if undo := c.restore(before, write, snapshot); undo != nil {
-		err = errors.Join(err, fmt.Errorf("put the former values back: %w", undo))
+	if before == nil {
+		before = &specs.LinuxResources{}
+	}
+	if undo := c.write(before, len(write.Devices) > 0); undo != nil {
+		err = errors.Join(err, fmt.Errorf("set the former resources again: %w", undo))
 	}
 	return err
 }
 
-// write writes r. If r has device rules, those that every container has follow them.
-func (c *container) write(r *specs.LinuxResources) error {
-	converted, err := c.convert(r, len(r.Devices) > 0)
+// write writes r. Device rules are written only if setDevices is true, followed by the rules of every container.
+func (c *container) write(r *specs.LinuxResources, setDevices bool) error {
+	converted, err := c.convert(r, setDevices)
 	if err != nil {
 		return err
 	}
@@ -95,32 +94,4 @@ func (c *container) defaultDevices() []*devices.Rule {
 		rules = rules[len(r.Devices):]
 	}
 	return rules
-}
-
-// restore undoes a partial write. It also restores the properties of a scope, since systemd writes them to the files
-// again when it is reloaded.
-func (c *container) restore(before, write *specs.LinuxResources, snapshot cgroup.Snapshot) error {
-	var errs []error
-	if len(write.Devices) > 0 {
-		errs = append(errs, c.restoreDevices(before))
-	}
-	if s, ok := c.manager.(*systemd.Scope); ok {
-		errs = append(errs, s.Restore(snapshot))
-	}
-	return errors.Join(append(errs, snapshot.Restore())...)
-}
-
-func (c *container) restoreDevices(before *specs.LinuxResources) error {
-	var former specs.LinuxResources
-	if before != nil {
-		former.Devices = before.Devices
-	}
-	converted, err := c.convert(&former, true)
-	if err != nil {
-		return err
-	}
-	if err := c.manager.Set(converted); err != nil {
-		return fmt.Errorf("linux.resources.devices: %w", err)
-	}
-	return nil
 }

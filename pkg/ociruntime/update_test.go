@@ -102,7 +102,7 @@ func TestUpdate_RemovesLimits(t *testing.T) {
 	}
 }
 
-func TestUpdate_FailureChangesNothing(t *testing.T) {
+func TestUpdate_FailureSetsTheFormerResourcesAgain(t *testing.T) {
 	missing := specs.LinuxBlockIODevice{Major: 240, Minor: 77} // a number for local use: Linux, admin-guide/devices.txt
 	d := aDisk(t)
 	present := specs.LinuxBlockIODevice{Major: d.major, Minor: d.minor}
@@ -114,7 +114,7 @@ func TestUpdate_FailureChangesNothing(t *testing.T) {
 	}{
 		{"a device that does not exist, late on v1", true, true, func(r *specs.LinuxResources) {
 			r.BlockIO = &specs.LinuxBlockIO{
-				ThrottleReadBpsDevice:  []specs.LinuxThrottleDevice{{LinuxBlockIODevice: present, Rate: mib}},
+				ThrottleReadIOPSDevice: []specs.LinuxThrottleDevice{{LinuxBlockIODevice: present, Rate: 700}},
 				ThrottleWriteBpsDevice: []specs.LinuxThrottleDevice{{LinuxBlockIODevice: missing, Rate: mib}},
 			}
 		}, "throttleWriteBpsDevice"},
@@ -125,7 +125,7 @@ func TestUpdate_FailureChangesNothing(t *testing.T) {
 			r.CPU.Cpus = "1"
 		}, "linux.resources.cpu.cpus: "},
 		{"a file of v2, last there", false, true, func(r *specs.LinuxResources) {
-			r.Unified = map[string]string{"memory.min": "1048576", "memory.high": "much"}
+			r.Unified = map[string]string{"memory.high": "much"}
 		}, `linux.resources.unified["memory.high"]: `},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -145,9 +145,6 @@ func TestUpdate_FailureChangesNothing(t *testing.T) {
 			}
 			if kernelHas(t, "cpu.burst") {
 				limits.CPU.Burst, r.CPU.Burst = new(uint64(10000)), new(uint64(1000))
-			}
-			if kernelHas(t, "cpu.idle") {
-				r.CPU.Idle = new(int64(1))
 			}
 			b := create(t, limited(t, limits)).start()
 			if !unified() {

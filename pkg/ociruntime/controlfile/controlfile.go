@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -79,21 +78,17 @@ func writeFile(c *cgroup.Cgroup, name, text string) error {
 	return cgroups.WriteFile(filepath.Dir(c.File(name)), name, text)
 }
 
-// Names returns the names of the files of fields. Each must belong to a controller that the container is in.
-func Names(c *cgroup.Cgroup, fields []resources.Field) ([]string, error) {
-	var all []string
+// CheckControllers refuses a field whose controller the container is not in.
+func CheckControllers(c *cgroup.Cgroup, fields []resources.Field) error {
 	for _, f := range fields {
-		files := f.Files(c.Unified())
-		for _, file := range files {
+		for _, file := range f.Files(c.Unified()) {
 			if c.File(file) == "" {
-				return nil, fmt.Errorf("linux.resources.%s: the container is in no cgroup that could have %s: %w",
+				return fmt.Errorf("linux.resources.%s: the container is in no cgroup that could have %s: %w",
 					f.Name, file, errdefs.ErrFailedPrecondition)
 			}
 		}
-		all = append(all, files...)
 	}
-	slices.Sort(all)
-	return slices.Compact(all), nil
+	return nil
 }
 
 // CheckUsage refuses a limit that is not above the current usage, if m asks for that check: on cgroup v2 the kernel

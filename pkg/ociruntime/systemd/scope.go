@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +17,6 @@ import (
 	godbus "github.com/godbus/dbus/v5"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/systemd"
-
-	"sandbox.internal/shim/pkg/cgroup"
 )
 
 // Scope is the cgroup manager of a scope. Whenever a property of a unit is set, and when systemd is reloaded, systemd
@@ -68,36 +65,6 @@ func (s *Scope) SetCPUSet(ctx context.Context, cpus, mems string) error {
 		set = append(set, dbus.Property{Name: name, Value: godbus.MakeVariant(bits)})
 	}
 	return s.change(ctx, keptFiles, func(ctx context.Context) error { return s.setUnit(ctx, set...) })
-}
-
-// Restore sets the unit's properties to what the control files said at snapshot, on cgroup v2. libcontainer turns files
-// into properties before it writes to the files (cgroups v0.1.0 systemd/v2.go, Set), but leaves out empty files. A
-// refused file does not matter: snapshot.Restore follows, which writes in the right order.
-func (s *Scope) Restore(snapshot cgroup.Snapshot) error {
-	if !s.unified {
-		return nil
-	}
-	unified := map[string]string{}
-	var none []dbus.Property
-	for path, text := range snapshot {
-		file := filepath.Base(path)
-		if text != "" {
-			unified[file] = text
-		} else if name, ok := cpusetProperties[file]; ok {
-			none = append(none, dbus.Property{Name: name, Value: godbus.MakeVariant([]byte{})})
-		}
-	}
-	var err error
-	if len(none) > 0 {
-		err = s.change(context.Background(), keptFiles, func(ctx context.Context) error { return s.setUnit(ctx, none...) })
-	}
-	if err == nil {
-		err = s.Set(&cgroups.Resources{SkipDevices: true, Unified: unified})
-	}
-	if _, refused := errors.AsType[*fs.PathError](err); refused || err == nil {
-		return nil
-	}
-	return fmt.Errorf("properties of the unit: %w", err)
 }
 
 // setUnit sets properties of the unit, if any, after systemd answered: a silent one might act on them later.
