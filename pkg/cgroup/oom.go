@@ -114,8 +114,8 @@ func (w *OOMWatch) Check() {
 
 // CheckKilled is Check after SIGKILL, which nobody is known to have sent, has ended a process of the cgroup. The cgroup
 // may be gone: systemd removes an empty scope. On v2 the one above still has its kills, with those of all below it: a
-// kill in another one since the last Check is taken for one in this cgroup. On v1, being out of memory just before
-// counts as one.
+// kill in another one since the last Check is taken for one in this cgroup. On v1 nobody can tell, and nothing is
+// reported.
 func (w *OOMWatch) CheckKilled() {
 	if w.source == nil {
 		return

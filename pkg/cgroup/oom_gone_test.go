@@ -7,10 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,16 +31,11 @@ func TestOOMWatch_OfACgroupThatIsGoneBeforeItIsRead(t *testing.T) {
 				if err := Write(filepath.Join(top.Path(""), "cgroup.subtree_control"), "+memory"); err != nil {
 					t.Fatal(err)
 				}
+			} else {
+				test.want = 0 // nothing counts the kills of a v1 cgroup that is gone
 			}
 			c, other := nest(t, top, "c"), nest(t, top, "other")
-			limit := "memory.limit_in_bytes"
-			if top.Unified() {
-				limit = "memory.max"
-			}
-			// Or top would be out of memory, which on v1 is signalled to each cgroup below.
-			if err := Write(other.File(limit), strconv.Itoa(memoryLimit/2)); err != nil {
-				t.Fatal(err)
-			}
+			limitMemory(t, other)
 			w, reports := watch(t, c)
 			if test.before {
 				start(t, other, hog).wait(t)
@@ -152,38 +145,6 @@ func TestMemoryEvents_KillsAtMost(t *testing.T) {
 	}
 }
 
-func TestOOMControl_KillsAtMost(t *testing.T) {
-	const total = 3
-	for name, test := range map[string]struct {
-		oom, rose bool // just now
-		signals   uint64
-		want      uint64
-	}{
-		"nothing":                            {want: total},
-		"the removal":                        {signals: 1, want: total},
-		"out of memory, and the removal":     {signals: 2, want: total + 1},
-		"out of memory before":               {oom: true, signals: 1, want: total + 1},
-		"out of memory, and a kill was seen": {oom: true, rose: true, signals: 2, want: total},
-	} {
-		c := &oomControl{total: total}
-		if test.oom {
-			c.oom = time.Now()
-		}
-		if test.rose {
-			c.rose = time.Now()
-		}
-		c.signals.Store(test.signals)
-		if n, err := c.killsAtMost(); err != nil || n != test.want {
-			t.Errorf("%s: %d, %v, want %d", name, n, err, test.want)
-		}
-	}
-	c := &oomControl{dir: filepath.Join(t.TempDir(), "gone")}
-	c.signals.Store(1)
-	if _, err := c.kills(); err == nil || !c.oom.IsZero() || c.signals.Load() != 1 {
-		t.Errorf("of a cgroup that is gone: %v, out of memory at %v, %d signals; want an error, and 1", err, c.oom, c.signals.Load())
-	}
-}
-
 // A kernel with PREEMPT_RT refuses to signal that a v1 cgroup is out of memory.
 func TestOOMWatch_WithoutSignalsSaysSoAndStillCounts(t *testing.T) {
 	if dir := os.Getenv("SHIM_TEST_SILENT"); dir != "" {
@@ -209,23 +170,5 @@ func TestOOMWatch_WithoutSignalsSaysSoAndStillCounts(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if n := strings.Count(string(out), "PREEMPT_RT"); n != 1 || err != nil {
 		t.Errorf("%v, and %d lines about the kernel, want 1:\n%s", err, n, out)
-	}
-}
-
-// Otherwise one from long ago would be taken for one of the kill.
-func TestOOMControl_ReadsTheSignalsThatNobodyAwaits(t *testing.T) {
-	c := makeV1(t)
-	source, err := openOOMControl(c.Path("memory"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer source.close()
-	control := source.(*oomControl)
-	control.unheard = true
-	if _, err := control.event.Write([]byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil { // in either order of bytes it is some
-		t.Fatal(err)
-	}
-	if _, err := control.kills(); err != nil || control.oom.IsZero() || control.signals.Load() != 0 {
-		t.Errorf("%v, out of memory at %v, %d signals left; want the signal read", err, control.oom, control.signals.Load())
 	}
 }

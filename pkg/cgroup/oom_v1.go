@@ -4,13 +4,11 @@
 package cgroup
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +19,6 @@ const (
 	// after 1, 2, 4 … 512 ms, in all about a second.
 	firstRead = time.Millisecond
 	lastRead  = 512 * time.Millisecond
-	killTime  = 2 * lastRead
 )
 
 // oomControl is memory.oom_control of a v1 cgroup with an eventfd. The kernel signals that when the cgroup or an
@@ -37,11 +34,7 @@ type oomControl struct {
 	seen  map[uint64]uint64
 	total uint64
 
-	silent  bool          // there are no signals: PREEMPT_RT (mm/memcontrol-v1.c, memcg_write_event_control)
-	unheard bool          // nobody awaits the signals
-	signals atomic.Uint64 // since the count was last read
-	oom     time.Time     // when the count was last read after a signal
-	rose    time.Time     // when it was last seen to have risen
+	silent bool // there are no signals: PREEMPT_RT (mm/memcontrol-v1.c, memcg_write_event_control)
 }
 
 func openOOMControl(dir string) (oomSource, error) {
@@ -60,16 +53,11 @@ func openOOMControl(dir string) (oomSource, error) {
 		c.close()
 		return nil, err
 	}
-	c.unheard = whyNotPolled(c.event) != ""
 	return c, nil
 }
 
 func (c *oomControl) kills() (uint64, error) {
-	before, now := c.total, make(map[uint64]uint64)
-	if c.unheard {
-		c.takeSignals()
-	}
-	signals := c.signals.Swap(0) // of the removal as well, if the cgroup is not there
+	now := make(map[uint64]uint64)
 	err := walk(c.dir, func(n node) error {
 		s, err := n.stat()
 		if err != nil {
@@ -95,14 +83,7 @@ func (c *oomControl) kills() (uint64, error) {
 		return nil
 	}, nil)
 	if len(now) == 0 {
-		c.signals.Add(signals)
 		return 0, err
-	}
-	if signals > 0 {
-		c.oom = time.Now()
-	}
-	if c.total > before {
-		c.rose = time.Now()
 	}
 	if err == nil || c.seen == nil {
 		c.seen = now
@@ -112,37 +93,8 @@ func (c *oomControl) kills() (uint64, error) {
 	return c.total, nil
 }
 
-// killsAtMost goes by the signals, since on v1 a cgroup does not count what is below it. One of them is of the removal,
-// and comes within a moment of it. While a process dies, others may be out of memory for the same kill.
-func (c *oomControl) killsAtMost() (uint64, error) {
-	if c.silent || time.Since(c.rose) < killTime {
-		return c.total, nil
-	}
-	if time.Since(c.oom) < killTime {
-		return c.total + 1, nil
-	}
-	for wait := firstRead; wait < lastRead/4; wait *= 2 {
-		if c.takeSignals(); c.signals.Load() > 1 {
-			return c.total + 1, nil
-		}
-		<-time.After(wait)
-	}
-	return c.total, nil
-}
-
-// takeSignals does not wait for signals, nor for await, which may wait for its caller.
-func (c *oomControl) takeSignals() {
-	conn, err := c.event.SyscallConn()
-	if err != nil {
-		return // it was closed
-	}
-	_ = conn.Control(func(fd uintptr) { // fails likewise
-		var buf [8]byte
-		if n, err := unix.Read(int(fd), buf[:]); err == nil && n == len(buf) {
-			c.signals.Add(binary.NativeEndian.Uint64(buf[:]))
-		}
-	})
-}
+// killsAtMost returns the last number: a v1 cgroup does not count what is below it, so nobody knows of later kills.
+func (c *oomControl) killsAtMost() (uint64, error) { return c.total, nil }
 
 func (c *oomControl) whyNoAwait() string {
 	if c.silent {
@@ -162,7 +114,6 @@ func (c *oomControl) await(check func()) {
 		_, err := c.event.Read(buf[:])
 		switch {
 		case err == nil:
-			c.signals.Add(binary.NativeEndian.Uint64(buf[:]))
 			wait = firstRead
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return

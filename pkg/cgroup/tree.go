@@ -20,8 +20,7 @@ import (
 // node is the open directory of a cgroup in one hierarchy. A container that may make cgroups can nest them deeper than
 // a path can name (PATH_MAX), so nested ones are opened from one directory to the next.
 type node struct {
-	*os.File     // its name is for messages only
-	depth    int // below the directory at which walk began
+	*os.File // its name is for messages only
 }
 
 // walk calls visit for the directory at path and for each below it, parents first. After all directories in one below
@@ -34,7 +33,7 @@ func walk(path string, visit func(node) error, leave func(parent node, name stri
 	if err != nil {
 		return err
 	}
-	here := node{File: f}
+	here := node{f}
 	defer func() { _ = here.Close() }() // whichever is open by then; all are opened for reading
 	children, err := here.visit(visit)
 	if err != nil {
@@ -125,12 +124,8 @@ func (n node) stat() (s unix.Stat_t, err error) {
 }
 
 func (n node) openDir(name string) (node, error) {
-	depth := n.depth + 1
-	if name == ".." {
-		depth = n.depth - 1
-	}
 	f, err := n.open(name, unix.O_DIRECTORY)
-	return node{f, depth}, err
+	return node{f}, err
 }
 
 func (n node) open(name string, flags int) (*os.File, error) {
@@ -246,23 +241,6 @@ func (c *Cgroup) Thaw() error {
 	err := walk(f.dir, func(n node) error {
 		return n.write(f.file, f.thawed)
 	}, nil)
-	if err != nil && !IsGone(err) {
-		return fmt.Errorf("thaw cgroup %s: %w", f.dir, err)
-	}
-	return nil
-}
-
-// EndFreezing thaws the cgroup if somebody is freezing it, or was, and some processes still run. A process that waits
-// for a file system is not stopped, and on v1 one that appears meanwhile is not either.
-func (c *Cgroup) EndFreezing() error {
-	f := c.freezer()
-	if !f.requested() {
-		return nil
-	}
-	b, err := os.ReadFile(filepath.Join(f.dir, f.stateFile))
-	if err == nil && !strings.Contains(string(b), f.done) {
-		err = os.WriteFile(filepath.Join(f.dir, f.file), []byte(f.thawed), 0)
-	}
 	if err != nil && !IsGone(err) {
 		return fmt.Errorf("thaw cgroup %s: %w", f.dir, err)
 	}

@@ -67,7 +67,7 @@ func Remove(ctx context.Context, c process.Config) error {
 	return destroy(ctx, lc, stateDir(c.Root, c.ID))
 }
 
-// endFreezing ends a freeze in which the shim died, since libcontainer.Load would wait for the thaw, on v1 for ever.
+// endFreezing thaws a container: if the shim died while it froze it, libcontainer.Load would wait, on v1 for ever.
 // Whether a state can be decoded, Load says.
 func endFreezing(c process.Config) error {
 	var state struct { // of libcontainer.State
@@ -77,7 +77,7 @@ func endFreezing(c process.Config) error {
 	if _, unread := errors.AsType[*os.PathError](err); unread && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return cgroup.New(state.CgroupPaths).EndFreezing()
+	return cgroup.New(state.CgroupPaths).Thaw()
 }
 
 // awaitDeath waits until init, which is not a child of this process, is dead.
