@@ -16,9 +16,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/internal/hungfs"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
-	"sandbox.internal/shim/pkg/unixfile/hungfs"
 )
 
 // fakeInit is an init with the root file system of this process.

@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/internal/hungfs"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/unixfile/hungfs"
 )
 
 // leave binds a socket at /vol/sub/s of a root, whose /vol is a volume, and returns what is left to be removed by

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/unixfile/hungfs"
+	"sandbox.internal/shim/pkg/internal/hungfs"
 )
 
 // placeEnv makes this test binary a process that has the path of its system call in a mapped file.

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/internal/hungfs"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/unixfile/hungfs"
 )
 
 func bounded(t *testing.T) context.Context {
