@@ -146,11 +146,10 @@ type Container struct {
 	notify      *notify.Hook      // nil: Start does not wait for it
 	host        *hostrootfs.Rootfs
 	stop        process.Stop
-	stopIsSet   bool      // a setting says how it is to be stopped
-	joinsPIDs   bool      // it is in the PID namespace of another container
-	noCgroup    sync.Once // logs that there is none
-	ofCRI       bool      // containerd's CRI plugin made it
-	init        bool      // a small init is its first process
+	stopIsSet   bool // a setting says how it is to be stopped
+	joinsPIDs   bool // it is in the PID namespace of another container
+	ofCRI       bool // containerd's CRI plugin made it
+	init        bool // a small init is its first process
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -183,11 +182,12 @@ func (c *Container) PIDs() ([]int, error) {
 	return pids, nil
 }
 
-// Metrics returns the metrics of the container's cgroup, or of its processes if it never had one, as containerd's
-// message for the cgroup version. The error is errdefs.ErrNotFound when the cgroup is gone.
+// Metrics returns the metrics of the container's cgroup as containerd's message for the cgroup version. The error is
+// errdefs.ErrNotFound when the cgroup is gone, and errdefs.ErrNotImplemented for a container that has none, which a
+// shim that is root only in a user namespace makes.
 func (c *Container) Metrics() (stats.Metrics, error) {
 	if c.Cgroup().IsNone() {
-		return c.processMetrics()
+		return nil, fmt.Errorf("container %q: metrics: it has no cgroup: %w", c.ID(), errdefs.ErrNotImplemented)
 	}
 	c.mu.Lock()
 	var err error

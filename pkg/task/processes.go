@@ -14,10 +14,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/pkg/stats"
 )
 
 // ProcessInfo is a process of a container, as the kernel shows it (proc_pid_stat(5)).
@@ -30,8 +27,6 @@ type ProcessInfo struct {
 	CPU     time.Duration // in steps of tick
 	RSS     uint64        // bytes
 	parent  int
-
-	user, system time.Duration // of CPU, including that of the children that it has waited for
 }
 
 // tick is the unit of times in /proc/PID/stat: USER_HZ is 100 on each architecture that the shim runs on.
@@ -105,39 +100,6 @@ func descendants(first map[int]bool) (pids []int) {
 	return pids
 }
 
-// processMetrics returns the metrics of a container without a cgroup.
-func (c *Container) processMetrics() (stats.Metrics, error) {
-	list, _, err := c.Processes()
-	if err != nil {
-		return nil, err
-	}
-	if len(list) == 0 {
-		return nil, fmt.Errorf("container %q: metrics: it has no cgroup and no process: %w", c.ID(), errdefs.ErrNotFound)
-	}
-	c.noCgroup.Do(func() {
-		log.L.WithField("container", c.ID()).Info("no cgroup: statistics are those of the processes that are alive")
-	})
-	sum := stats.Processes{Number: uint64(len(list))}
-	for _, p := range list {
-		sum.User += p.user
-		sum.System += p.system
-		sum.Memory += p.memory()
-	}
-	return sum.Metrics(), nil
-}
-
-// memory returns p's memory with its share of what it shares with others (proc_pid_smaps(5), Pss), or its whole
-// resident memory where that cannot be read.
-func (p *ProcessInfo) memory() uint64 {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.Pid)) // fails where p may not be traced
-	_, rest, _ := strings.Cut(string(text), "\nPss:")
-	var kib uint64
-	if _, err := fmt.Sscan(rest, &kib); err != nil {
-		return p.RSS
-	}
-	return kib << 10
-}
-
 // inherit gives a process whose exec is not known that of its parent. One whose parent has ended is a child of the
 // container's first process.
 func inherit(list []ProcessInfo) {
@@ -191,7 +153,6 @@ func parseStat(stat []byte, boot time.Time) (p ProcessInfo, err error) {
 	}
 	p.parent = int(number(4))
 	p.CPU = time.Duration(number(14)+number(15)) * tick
-	p.user, p.system = time.Duration(number(14)+number(16))*tick, time.Duration(number(15)+number(17))*tick
 	p.Started = boot.Add(time.Duration(number(22)) * tick)
 	p.RSS = uint64(number(24)) * uint64(os.Getpagesize())
 	return p, err
