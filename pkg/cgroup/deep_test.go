@@ -88,59 +88,31 @@ func startIn(tb testing.TB, c *Cgroup, dirs []*os.File) *process {
 	return p
 }
 
-// eachChain runs test with each layout and each chain, whose innermost cgroup holds a process.
-func eachChain(t *testing.T, test func(t *testing.T, c *Cgroup, p *process)) {
-	t.Helper()
+func TestProcsKillAndRemove_ReachDeeperThanAPathCanName(t *testing.T) {
 	for layout, makeCgroup := range layouts() {
 		for kind, names := range chains {
 			t.Run(layout+" "+kind, func(t *testing.T) {
 				c := makeCgroup(t)
-				test(t, c, startIn(t, c, deepen(t, c, names)))
+				p := startIn(t, c, deepen(t, c, names))
+				if pids, err := c.Procs(); err != nil || !slices.Equal(pids, []int{p.Process.Pid}) {
+					t.Errorf("Procs = %v, %v, want %d", pids, err, p.Process.Pid)
+				}
+				if err := c.Contains(p.Process.Pid, -1); err != nil {
+					t.Errorf("Contains of a process in the innermost = %v, want nil", err)
+				}
+				kill(t, c)
+				if got := p.signalled(t); got != syscall.SIGKILL {
+					t.Errorf("the process ended by signal %d, want SIGKILL", got)
+				}
+				if err := c.Remove(deadline(t)); err != nil {
+					t.Fatalf("Remove: %v", err)
+				}
+				if c.Exists() {
+					t.Errorf("%s is there after Remove", c)
+				}
 			})
 		}
 	}
-}
-
-func TestProcs_AreFoundDeeperThanAPathCanName(t *testing.T) {
-	eachChain(t, func(t *testing.T, c *Cgroup, p *process) {
-		t.Helper()
-		if pids, err := c.Procs(); err != nil || !slices.Equal(pids, []int{p.Process.Pid}) {
-			t.Errorf("Procs = %v, %v, want %d", pids, err, p.Process.Pid)
-		}
-		if err := c.Contains(p.Process.Pid, -1); err != nil {
-			t.Errorf("Contains of a process in the innermost = %v, want nil", err)
-		}
-	})
-}
-
-func TestKillAndRemove_ReachDeeperThanAPathCanName(t *testing.T) {
-	eachChain(t, func(t *testing.T, c *Cgroup, p *process) {
-		t.Helper()
-		kill(t, c)
-		if got := p.signalled(t); got != syscall.SIGKILL {
-			t.Errorf("the process ended by signal %d, want SIGKILL", got)
-		}
-		if err := c.Remove(deadline(t)); err != nil {
-			t.Fatalf("Remove: %v", err)
-		}
-		for _, dir := range c.dirs {
-			if exists(dir) {
-				t.Errorf("%s is there after Remove", dir)
-			}
-		}
-	})
-}
-
-func TestSignal_ReachesDeeperThanAPathCanName(t *testing.T) {
-	eachChain(t, func(t *testing.T, c *Cgroup, p *process) {
-		t.Helper()
-		if err := c.Kill(deadline(t), syscall.SIGTERM); err != nil {
-			t.Fatalf("Kill with SIGTERM: %v", err)
-		}
-		if got := p.signalled(t); got != syscall.SIGTERM {
-			t.Errorf("the process ended by signal %d, want SIGTERM", got)
-		}
-	})
 }
 
 // A process in a frozen cgroup cannot die on v1, however deep it is and whoever froze it.

@@ -31,19 +31,29 @@ func deadline(tb testing.TB) context.Context {
 
 func TestKill_EndsAllProcessesAndNestedOnes(t *testing.T) {
 	for name, makeCgroup := range layouts() {
-		t.Run(name, func(t *testing.T) {
-			c := makeCgroup(t)
-			nested := nest(t, c, "nested")
-			all := []*process{
-				start(t, c, "trap '' TERM; read x"), start(t, nested, "read x"), start(t, nested, "read x & read y"),
-			}
-			kill(t, c)
-			for _, p := range all {
-				if got := p.signalled(t); got != syscall.SIGKILL {
-					t.Errorf("process %d ended by signal %d, want SIGKILL", p.Process.Pid, got)
+		for _, frozen := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, frozen: %t", name, frozen), func(t *testing.T) {
+				c := makeCgroup(t)
+				nested := nest(t, c, "nested")
+				all := []*process{
+					start(t, c, "trap '' TERM; read x"), start(t, nested, "read x"), start(t, nested, "read x & read y"),
 				}
-			}
-		})
+				for _, c := range []*Cgroup{nested, c} {
+					if !frozen {
+						break
+					}
+					if _, err := c.freezer().freeze(deadline(t)); err != nil {
+						t.Fatalf("freeze: %v", err)
+					}
+				}
+				kill(t, c)
+				for _, p := range all {
+					if got := p.signalled(t); got != syscall.SIGKILL {
+						t.Errorf("process %d ended by signal %d, want SIGKILL", p.Process.Pid, got)
+					}
+				}
+			})
+		}
 	}
 }
 
@@ -84,73 +94,30 @@ func TestKill_KillsBeforeItListsProcesses(t *testing.T) {
 const offspring = "#!/bin/sh\n[ $1 -lt 30000 ] && sh $0 $(($1 + 1)) &\n"
 
 func TestKill_CatchesProcessesThatFork(t *testing.T) {
-	slow := func(c *Cgroup) error { return c.signalFrozen(t.Context(), syscall.SIGKILL) }
 	for name, makeCgroup := range layouts() {
-		t.Run(name, func(t *testing.T) {
-			c := makeCgroup(t)
-			script := filepath.Join(t.TempDir(), "offspring")
-			put(t, script, offspring)
-			for range 4 {
-				start(t, c, "sh "+script+" 0")
-			}
-			kill(t, c)
-		})
-		t.Run(name+" one by one", func(t *testing.T) {
-			c := makeCgroup(t)
-			script := filepath.Join(t.TempDir(), "offspring")
-			put(t, script, offspring)
-			for range 4 {
-				start(t, c, "sh "+script+" 0")
-			}
-			eventually(t, "kill", func() bool {
-				if err := slow(c); err != nil {
-					t.Fatalf("signal: %v", err)
+		for how, end := range map[string]func(*testing.T, *Cgroup){
+			"": func(t *testing.T, c *Cgroup) { t.Helper(); kill(t, c) },
+			" one by one": func(t *testing.T, c *Cgroup) {
+				t.Helper()
+				eventually(t, "kill", func() bool {
+					if err := c.signalFrozen(t.Context(), syscall.SIGKILL); err != nil {
+						t.Fatalf("signal: %v", err)
+					}
+					pids, err := c.Procs()
+					return err == nil && len(pids) == 0
+				})
+			},
+		} {
+			t.Run(name+how, func(t *testing.T) {
+				c := makeCgroup(t)
+				script := filepath.Join(t.TempDir(), "offspring")
+				put(t, script, offspring)
+				for range 4 {
+					start(t, c, "sh "+script+" 0")
 				}
-				pids, err := c.Procs()
-				return err == nil && len(pids) == 0
+				end(t, c)
 			})
-		})
-	}
-}
-
-func TestKill_ThawsAFrozenCgroup(t *testing.T) {
-	for name, makeCgroup := range layouts() {
-		t.Run(name, func(t *testing.T) {
-			c := makeCgroup(t)
-			nested := nest(t, c, "nested")
-			all := []*process{start(t, c, "read x"), start(t, nested, "read x")}
-			for _, c := range []*Cgroup{nested, c} {
-				if _, err := c.freezer().freeze(deadline(t)); err != nil {
-					t.Fatalf("freeze: %v", err)
-				}
-			}
-			kill(t, c)
-			for _, p := range all {
-				if got := p.signalled(t); got != syscall.SIGKILL {
-					t.Errorf("process %d ended by signal %d, want SIGKILL", p.Process.Pid, got)
-				}
-			}
-		})
-	}
-}
-
-func TestKill_SendsAnotherSignalOnceToAll(t *testing.T) {
-	for name, makeCgroup := range layouts() {
-		t.Run(name, func(t *testing.T) {
-			c := makeCgroup(t)
-			all := []*process{start(t, c, "read x"), start(t, nest(t, c, "nested"), "read x")}
-			if err := c.Kill(deadline(t), syscall.SIGTERM); err != nil {
-				t.Fatalf("Kill: %v", err)
-			}
-			for _, p := range all {
-				if got := p.signalled(t); got != syscall.SIGTERM {
-					t.Errorf("process %d ended by signal %d, want SIGTERM", p.Process.Pid, got)
-				}
-			}
-			if c.freezer().requested() {
-				t.Error("the cgroup is frozen after Kill")
-			}
-		})
+		}
 	}
 }
 
@@ -182,7 +149,7 @@ func TestKill_ReachesMoreProcessesThanItPinsAtATime(t *testing.T) {
 	for name, makeCgroup := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
-			shell := start(t, c, "i=0; while [ $i -lt 150 ]; do sleep 600 & i=$((i+1)); done; wait")
+			shell := start(t, nest(t, c, "nested"), "i=0; while [ $i -lt 150 ]; do sleep 600 & i=$((i+1)); done; wait")
 			eventually(t, "start of all processes", func() bool {
 				pids, err := c.Procs()
 				return err == nil && len(pids) == 151
@@ -190,11 +157,16 @@ func TestKill_ReachesMoreProcessesThanItPinsAtATime(t *testing.T) {
 			if err := c.Kill(deadline(t), syscall.SIGTERM); err != nil {
 				t.Fatalf("Kill: %v", err)
 			}
-			shell.wait(t)
+			if got := shell.signalled(t); got != syscall.SIGTERM {
+				t.Errorf("the shell ended by signal %d, want SIGTERM", got)
+			}
 			eventually(t, "end of all processes", func() bool {
 				pids, err := c.Procs()
 				return err == nil && len(pids) == 0
 			})
+			if c.freezer().requested() {
+				t.Error("the cgroup is frozen after Kill")
+			}
 		})
 	}
 }

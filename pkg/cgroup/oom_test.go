@@ -149,16 +149,6 @@ func TestOOMWatch_ReportsKillsInNestedCgroups(t *testing.T) {
 	}
 }
 
-func TestOOMWatch_IgnoresKillsBeforeIt(t *testing.T) {
-	c := makeMemory(t)
-	start(t, c, hog).wait(t)
-	w, reports := watch(t, c)
-	w.Stop()
-	if got := reports.Load(); got != 0 {
-		t.Errorf("%d reports of a kill from before the watch, want 0", got)
-	}
-}
-
 func TestOOMWatch_OfACgroupThatIsRemoved(t *testing.T) {
 	c := makeMemory(t)
 	w, reports := watch(t, c)
@@ -317,30 +307,4 @@ func TestOOMWatch_WakesUpWhenTheKernelChangesTheFile(t *testing.T) {
 	}
 	e.close()
 	<-ended
-}
-
-func TestOOMWatch_OfTheKernelsMemoryEvents(t *testing.T) {
-	if cgroups.Mode() != cgroups.Unified {
-		lacking(t, "cgroup2", "cgroup v2 at /sys/fs/cgroup with the memory controller; the v1 watch was tested instead")
-	}
-	c := makeMemory(t)
-	w, reports := watch(t, c)
-	if _, ok := w.source.(*memoryEvents); !ok {
-		t.Fatalf("the watch reads %T, want memory.events", w.source)
-	}
-	start(t, c, hog).wait(t)
-	eventually(t, "report", func() bool { return reports.Load() == 1 })
-}
-
-func BenchmarkCheck(b *testing.B) {
-	c := makeMemory(b)
-	w, err := c.WatchOOM(func() {})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer w.Stop()
-	b.ReportAllocs()
-	for b.Loop() {
-		w.Check()
-	}
 }
