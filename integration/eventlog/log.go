@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/containerd/containerd/api/events"
 )
 
 // Entry is one event as it was received.
@@ -86,5 +88,49 @@ func (l *Log) Wait(ctx context.Context, containerID string, done func(text strin
 		case <-ctx.Done():
 			return fmt.Errorf("events of %q: %q: %w", containerID, text, ctx.Err())
 		}
+	}
+}
+
+// Container returns the id of the container that an event is about, or "" when it is no event of a task.
+func Container(event any) string {
+	switch e := event.(type) {
+	case interface{ GetContainerID() string }:
+		return e.GetContainerID()
+	default:
+		return ""
+	}
+}
+
+// Describe prints one event: a word and the id of the process it is about. Exits carry their status unless it is 0.
+func Describe(event any) string {
+	switch e := event.(type) {
+	case *events.TaskCreate:
+		return "create " + e.GetContainerID()
+	case *events.TaskStart:
+		return "start " + e.GetContainerID()
+	case *events.TaskExecAdded:
+		return "exec-added " + e.GetExecID()
+	case *events.TaskExecStarted:
+		return "exec-start " + e.GetExecID()
+	case *events.TaskExit:
+		if e.GetExitStatus() == 0 {
+			return "exit " + e.GetID()
+		}
+		return fmt.Sprintf("exit %s %d", e.GetID(), e.GetExitStatus())
+	case *events.TaskDelete:
+		if id := e.GetID(); id != "" && id != e.GetContainerID() {
+			return "delete " + id
+		}
+		return "delete " + e.GetContainerID()
+	case *events.TaskOOM:
+		return "oom " + e.GetContainerID()
+	case *events.TaskPaused:
+		return "paused " + e.GetContainerID()
+	case *events.TaskResumed:
+		return "resumed " + e.GetContainerID()
+	case *events.TaskCheckpointed:
+		return "checkpointed " + e.GetContainerID()
+	default:
+		return fmt.Sprintf("%T", event)
 	}
 }

@@ -4,6 +4,7 @@
 package harness
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -201,4 +202,96 @@ func directories(root string) int {
 		return nil
 	})
 	return n
+}
+
+// mount is a line of /proc/self/mountinfo.
+type mount struct {
+	point  string
+	fstype string
+}
+
+// mounts lists the mounts of this process's namespace, the latest last.
+func mounts() ([]mount, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // opened for reading only
+	var list []mount
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		before, after, _ := strings.Cut(lines.Text(), " - ")
+		fields, fstype := strings.Fields(before), strings.Fields(after)
+		if len(fields) < 5 || len(fstype) < 1 {
+			return nil, fmt.Errorf("mountinfo: line %q", lines.Text())
+		}
+		list = append(list, mount{point: fields[4], fstype: fstype[0]})
+	}
+	return list, lines.Err()
+}
+
+// mountsBelow lists the mount points below dir, the latest first. What is mounted at dir itself was there before.
+func mountsBelow(dir string) ([]string, error) {
+	all, err := mounts()
+	var points []string
+	for _, m := range all {
+		if strings.HasPrefix(m.point, dir+"/") {
+			points = append(points, m.point)
+		}
+	}
+	slices.Reverse(points)
+	return points, err
+}
+
+// unmountBelow detaches everything below dir.
+func unmountBelow(dir string) error {
+	points, err := mountsBelow(dir)
+	for _, point := range points {
+		if e := unix.Unmount(point, unix.MNT_DETACH); e != nil {
+			err = errors.Join(err, fmt.Errorf("unmount %s: %w", point, e))
+		}
+	}
+	return err
+}
+
+// Mount is mount(2) with an error that says what was mounted where.
+func Mount(source, target, kind string, flags uintptr) error {
+	if err := unix.Mount(source, target, kind, flags, ""); err != nil {
+		return fmt.Errorf("mount %q on %s: %w", source, target, err)
+	}
+	return nil
+}
+
+// LoopbackUp enables the only interface of a new network namespace.
+func LoopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socket for lo: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }() // it was only asked
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
+		return fmt.Errorf("switch lo on: %w", err)
+	}
+	return nil
+}
+
+// NetworkNamespaces counts those of the machine, with those that nothing but a descriptor or the kernel itself holds.
+// It reports false where the kernel does not say.
+func NetworkNamespaces() (int, bool) {
+	text, err := os.ReadFile("/proc/slabinfo")
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "net_namespace" {
+			n, err := strconv.Atoi(fields[1])
+			return n, err == nil
+		}
+	}
+	return 0, false
 }

@@ -1,6 +1,14 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package harness is what all integration tests stand on: the programs under test, a private containerd, an image that
+// needs no registry, waiting without sleeping, and the check that a test left nothing behind.
+//
+// The runtime under test is io.containerd.sandbox.v1 with the binary that SHIM_BINARY names. SHIM_TEST_RUNTIME names
+// another, io.containerd.runc.v2 say: the same tests then run against that shim. A test that fails on both is wrong
+// itself; one that fails on one of them shows a difference. Tests of what only this project promises call [OursOnly].
+//
+// A Containerd owns the containerd process it started and one goroutine that waits for it; Stop and Kill join both.
 package harness
 
 import (
@@ -11,10 +19,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/kernelversion"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/integration/tools"
 )
@@ -131,3 +144,97 @@ func shimBinary(env Env) (string, error) {
 func (e Env) Path() string {
 	return filepath.Dir(e.Shim) + ":" + e.Tools + ":" + os.Getenv("PATH")
 }
+
+// WantClassOnce checks that a text for people names the class of an error at most once.
+func WantClassOnce(tb testing.TB, what, text string, class error) {
+	tb.Helper()
+	if n := strings.Count(text, class.Error()); n > 1 {
+		tb.Errorf("%s: %q tells %q %d times, want once at most", what, text, class, n)
+	}
+}
+
+// pollInterval is short compared with the waits of tests: a container takes some tens of milliseconds to start.
+const pollInterval = 5 * time.Millisecond
+
+// patience bounds every wait of the tests. It is long for slow machines. A test that passes never waits that long.
+var patience = Slow(time.Minute)
+
+// Slowness is how many times slower than usual the machine is. SHIM_TEST_SLOWNESS sets it for an emulated one.
+func Slowness() int {
+	n, err := strconv.Atoi(os.Getenv("SHIM_TEST_SLOWNESS"))
+	if err != nil {
+		return 1
+	}
+	return max(n, 1)
+}
+
+// Slow returns how long this machine may take for what a usual machine does within d.
+func Slow(d time.Duration) time.Duration { return d * time.Duration(Slowness()) }
+
+// Fewer returns how many of n repetitions this machine does.
+func Fewer(n int) int { return max(n/Slowness(), 1) }
+
+// Eventually polls until cond returns nil. If that takes longer than the patience of the tests, the test ends with
+// what was waited for and cond's last error.
+func Eventually(tb testing.TB, what string, cond func() error) {
+	tb.Helper()
+	if err := poll(patience, cond); err != nil {
+		tb.Fatalf("%s: not within %v: %v", what, patience, err)
+	}
+}
+
+// Poll is Eventually outside of a test: it returns cond's last error.
+func Poll(cond func() error) error { return poll(patience, cond) }
+
+// PollFor is Poll with a limit of the caller's.
+func PollFor(limit time.Duration, cond func() error) error { return poll(limit, cond) }
+
+// poll calls cond until it returns nil or limit has passed, and returns its last error.
+func poll(limit time.Duration, cond func() error) error {
+	deadline := time.After(limit)
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		err := cond()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			return err
+		}
+	}
+}
+
+// Sandboxctl returns the operator's tool: the binary that SANDBOXCTL_BINARY names, or one that is built from the tree
+// into dir. It is for tests of packages that are two directories below the root.
+func Sandboxctl(dir string) (string, error) {
+	if binary := os.Getenv("SANDBOXCTL_BINARY"); binary != "" {
+		return binary, nil
+	}
+	binary := filepath.Join(dir, "sandboxctl")
+	build := exec.Command("go", "build", "-o", binary, ".")
+	build.Dir = "../../cmd/sandboxctl"
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", build, err, out)
+	}
+	return binary, nil
+}
+
+// The shim's own launcher of execs does not support some containers, such as those with a personality. Libcontainer
+// starts their execs. What follows makes any container one of these, and changes nothing else of it.
+
+// AllExecsByLibcontainer reports whether all containers of the tests are to be such: SHIM_TEST_EXEC=libcontainer.
+func AllExecsByLibcontainer() bool { return os.Getenv("SHIM_TEST_EXEC") == "libcontainer" }
+
+// ExecByLibcontainer gives a container the personality that it has anyway.
+func ExecByLibcontainer(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+	s.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux}
+	return nil
+}
+
+// ExecByLibcontainerProfile is a seccomp profile, for CRI, which cannot ask for a personality: it allows everything,
+// and names an agent that never gets a request.
+const ExecByLibcontainerProfile = `{"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/no/agent"}`

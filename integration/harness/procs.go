@@ -4,12 +4,20 @@
 package harness
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Proc is a process that a test may have left behind.
@@ -157,11 +165,19 @@ func Holders(shim int) []Proc {
 	return procs(func(p Proc) bool { return isHolder(p) && isChild(p.Pid, shim) })
 }
 
-// orphanedHolders lists those whose shim has ended, with which they should have ended. Nothing says which shim that
-// was: they have neither its arguments nor a file of its pod.
+// orphanedHolders lists those whose shim has ended, with which they should have ended, and which are still in the cgroups
+// of this process: a pod's own, where it is found by inCgroup, names the test that it belongs to.
 func orphanedHolders() []Proc {
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil
+	}
 	return procs(func(p Proc) bool {
 		if !isHolder(p) {
+			return false
+		}
+		group, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.Pid))
+		if err != nil || !bytes.Equal(group, own) {
 			return false
 		}
 		ppid, err := procStatus(p.Pid, "PPid")
@@ -190,4 +206,135 @@ func GoRuntimeDied(log string) bool {
 		"netpollBreak write failed", "runtime.netpollBreak(", // the latter as the words before may have been read already
 		"failed to create new OS thread", "pthread_create failed", "netpoll failed", "netpollinit", "out of memory",
 	}, func(words string) bool { return strings.Contains(log, words) })
+}
+
+// Switches counts how often the threads of a process gave up or lost a processor: whenever one wakes, it sleeps again.
+func Switches(pid int) (total int, err error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(files) == 0 {
+		return 0, fmt.Errorf("threads of %d: none (%w)", pid, err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(string(text)) {
+			if _, value, ok := strings.Cut(line, "voluntary_ctxt_switches:"); ok { // also matches nonvoluntary_…
+				n, err := strconv.Atoi(strings.TrimSpace(value))
+				if err != nil {
+					return 0, err
+				}
+				total += n
+			}
+		}
+	}
+	return total, nil
+}
+
+// CheckAsleep fails the test unless the process, a program in Go, comes to rest. Go's scavenger works for some seconds
+// after a load, and its sysmon looks around once a minute, so the first window in which nothing happens counts, and one
+// look is allowed in it. A ticker of a second would make three.
+func CheckAsleep(tb testing.TB, pid int) {
+	tb.Helper()
+	CheckNearlyAsleep(tb, pid, 2)
+}
+
+// CheckNearlyAsleep is CheckAsleep for a program that does something now and then: so often its threads may go to sleep
+// in three seconds.
+func CheckNearlyAsleep(tb testing.TB, pid, allowed int) {
+	tb.Helper()
+	const windows = 20 // tests of other packages may disturb some
+	const window = 3 * time.Second
+	woken := make([]int, 0, windows)
+	for range windows {
+		before, err := Switches(pid)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		// A program is the clock: tests may not call time.Sleep.
+		if err := exec.CommandContext(tb.Context(), "sleep", fmt.Sprint(window.Seconds())).Run(); err != nil {
+			tb.Fatal(err)
+		}
+		after, err := Switches(pid)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		woken = append(woken, after-before)
+		if after-before <= allowed {
+			break
+		}
+	}
+	tb.Logf("threads of %d went to sleep so often in %v: %v", pid, window, woken)
+	if woken[len(woken)-1] > allowed {
+		tb.Errorf("threads of %d went to sleep so often in %v: %v, want %d at most at last", pid, window,
+			woken, allowed)
+	}
+}
+
+// Stop stops a process by SIGSTOP, and returns when each of its threads has stopped: on a busy machine others run on
+// until the one that got the signal handles it. It goes on at the end of the test.
+func Stop(tb testing.TB, pid int) {
+	tb.Helper()
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		tb.Fatalf("stop process %d: %v", pid, err)
+	}
+	tb.Cleanup(func() { _ = unix.Kill(pid, unix.SIGCONT) }) // it may have been killed
+	Eventually(tb, fmt.Sprintf("process %d stops", pid), func() error {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil {
+			return err
+		}
+		if len(threads) == 0 {
+			return errors.New("it has no threads")
+		}
+		for _, name := range threads {
+			stat, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			if _, state, _ := bytes.Cut(stat, []byte(") ")); !bytes.HasPrefix(state, []byte("T")) {
+				return fmt.Errorf("%s: %s", name, stat)
+			}
+		}
+		return nil
+	})
+}
+
+// Buffer collects the output of a process. Any number of goroutines may use it.
+type Buffer struct {
+	mu   sync.Mutex
+	data bytes.Buffer
+}
+
+// Write appends p and never fails.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.data.Write(p)
+}
+
+// String returns everything written so far.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.data.String()
+}
+
+// Reset forgets everything written so far.
+func (b *Buffer) Reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data.Reset()
+}
+
+// WaitFor returns once the output contains want.
+func (b *Buffer) WaitFor(tb testing.TB, want string) {
+	tb.Helper()
+	Eventually(tb, fmt.Sprintf("output with %q", want), func() error {
+		if text := b.String(); !strings.Contains(text, want) {
+			return fmt.Errorf("output is %.200q", text)
+		}
+		return nil
+	})
 }

@@ -17,7 +17,9 @@ import (
 	"testing"
 
 	task "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/ttrpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -156,4 +158,91 @@ func DialShim(tb testing.TB, bundle string) (task.TTRPCTaskService, error) {
 	client := ttrpc.NewClient(conn)
 	tb.Cleanup(func() { _ = client.Close() }) // the shim may have closed it
 	return task.NewTTRPCTaskClient(client), nil
+}
+
+// PodKind is which container of a pod one is, in the words of CRI's annotation.
+type PodKind string
+
+// The kinds of containers of a pod. The first one, whose id is that of the pod, is its pause container.
+const (
+	PodFirst PodKind = "sandbox"
+	PodOther PodKind = "container"
+)
+
+// InPod has the annotations that CRI gives to a container.
+func InPod(pod string, kind PodKind) oci.SpecOpts {
+	return oci.WithAnnotations(map[string]string{
+		"io.kubernetes.cri.sandbox-id":     pod,
+		"io.kubernetes.cri.container-type": string(kind),
+	})
+}
+
+// Sharing has the namespaces of process pid that the containers of a pod share when the kubelet asks for nothing else
+// (containerd, internal/cri/opts, WithPodNamespaces).
+func Sharing(pid int) (opts []oci.SpecOpts) {
+	for kind, name := range map[specs.LinuxNamespaceType]string{
+		specs.NetworkNamespace: "net",
+		specs.IPCNamespace:     "ipc", specs.UTSNamespace: "uts",
+	} {
+		opts = append(opts,
+			oci.WithLinuxNamespace(specs.LinuxNamespace{Type: kind, Path: fmt.Sprintf("/proc/%d/ns/%s", pid, name)}))
+	}
+	return opts
+}
+
+// Gate stops an operation of a shim: it is a hook of the container that reports that it runs, and then waits until the
+// test opens the gate. The end of the test opens it in any case.
+type Gate struct {
+	tb      testing.TB
+	reached string
+	fifo    string
+	fd      int // holds the fifo open, so that the hook waits for a line and not for a writer
+}
+
+// NewGate makes a closed gate, whose files are in dir.
+func NewGate(tb testing.TB, dir string) *Gate {
+	tb.Helper()
+	g := &Gate{tb: tb, reached: filepath.Join(dir, "gate.reached"), fifo: filepath.Join(dir, "gate.fifo")}
+	err := unix.Mkfifo(g.fifo, 0o600)
+	if err == nil {
+		g.fd, err = unix.Open(g.fifo, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		tb.Fatalf("gate %s: %v", g.fifo, err)
+	}
+	tb.Cleanup(func() {
+		g.Open()
+		_ = unix.Close(g.fd)
+	})
+	return g
+}
+
+// Hook is the hook that waits.
+func (g *Gate) Hook() specs.Hook {
+	return specs.Hook{
+		Path: "/bin/sh",
+		Args: []string{"sh", "-c", `: >"$0"; read -r line <"$1"`, g.reached, g.fifo},
+	}
+}
+
+// InCreate is a change of a spec that puts the gate into Create.
+func (g *Gate) InCreate(s *specs.Spec) {
+	s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{g.Hook()}}
+}
+
+// WaitReached waits until the operation stands at the gate.
+func (g *Gate) WaitReached() {
+	g.tb.Helper()
+	Eventually(g.tb, "the gate is reached", func() error {
+		_, err := os.Stat(g.reached)
+		return err
+	})
+}
+
+// Open lets everything pass, now and later.
+func (g *Gate) Open() {
+	g.tb.Helper()
+	if _, err := unix.Write(g.fd, []byte("\n\n\n\n")); err != nil && !errors.Is(err, unix.EAGAIN) {
+		g.tb.Errorf("open the gate: %v", err)
+	}
 }

@@ -9,11 +9,18 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/containerd/console"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // Session is one run of a case. Its methods end it when something is not as the case wants it. It is for one goroutine.
@@ -129,4 +136,67 @@ func Replace(text string, replacements []Replacement) string {
 		text = r.Pattern.ReplaceAllString(text, r.By)
 	}
 	return text
+}
+
+// Terminal is a program that a person has started on a terminal of 30 lines and 90 columns. Its methods end the session
+// when something fails.
+type Terminal struct {
+	session *Session
+	program string
+	cmd     *exec.Cmd
+	master  console.Console
+	output  harness.Buffer
+	exited  <-chan struct{}
+}
+
+// Terminal starts a program in the environment of scripts.
+func (s *Session) Terminal(program string, arg ...string) *Terminal {
+	t := &Terminal{session: s, program: filepath.Base(program), cmd: exec.Command(program, arg...)}
+	master, name, err := console.NewPty()
+	s.Must(err, "make a terminal")
+	t.master = master
+	t.Resizes(30, 90)
+	slave, err := os.OpenFile(name, os.O_RDWR|syscall.O_NOCTTY, 0)
+	s.Must(err, "open the terminal")
+	defer func() { _ = slave.Close() }() // the program has it
+	t.cmd.Env = s.Environ()
+	t.cmd.Stdin, t.cmd.Stdout, t.cmd.Stderr = slave, slave, slave
+	t.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
+	t.exited, err = harness.Spawn(t.cmd)
+	s.Must(err, "start "+program)
+	go func() { _, _ = io.Copy(&t.output, master) }() // until the program has ended
+	return t
+}
+
+// Types types text.
+func (t *Terminal) Types(text string) {
+	_, err := t.master.Write([]byte(text))
+	t.session.Must(err, "type")
+}
+
+// Resizes changes the size of the terminal.
+func (t *Terminal) Resizes(lines, columns uint16) {
+	t.session.Must(t.master.Resize(console.WinSize{Height: lines, Width: columns}), "resize")
+}
+
+// Shown is all that the terminal has shown.
+func (t *Terminal) Shown() string { return t.output.String() }
+
+// Forget makes Shown begin anew.
+func (t *Terminal) Forget() { t.output.Reset() }
+
+// Ends waits for the end of the program, with an exit status, and closes the terminal.
+func (t *Terminal) Ends(status int) {
+	t.session.Must(harness.Poll(func() error {
+		select {
+		case <-t.exited:
+			return nil
+		default:
+			return fmt.Errorf("it does not end; it shows %q", t.Shown())
+		}
+	}), "the end of "+t.program)
+	t.session.Must(t.master.Close(), "close the terminal")
+	if got := t.cmd.ProcessState.ExitCode(); got != status {
+		t.session.Fatalf("%s ended with %d, want %d; it shows %q", t.program, got, status, t.Shown())
+	}
 }
