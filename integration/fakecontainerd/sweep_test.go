@@ -4,14 +4,10 @@
 package fakecontainerd_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -70,9 +66,9 @@ func TestSweep(t *testing.T) {
 	ops := chosen(t, "SHIM_SWEEP_OPS", names, []string{"create", "exec", "kill", "delete"})
 	errs := chosen(t, "SHIM_SWEEP_ERRORS", sweepErrors, []string{"ENOMEM"})
 	kinds := kindsToFail(t)
-	s := newSweep(t, os.Getenv("SHIM_SWEEP_RESULTS"))
+	s := &sweep{all: map[[2]string]result{}}
 	for _, o := range sweepOps() {
-		if !slices.Contains(ops, o.name) || s.has(o.name, errs, kinds) {
+		if !slices.Contains(ops, o.name) {
 			continue
 		}
 		var made map[string]int
@@ -80,17 +76,15 @@ func TestSweep(t *testing.T) {
 		for _, e := range errs {
 			t.Run(o.name+"/"+e, func(t *testing.T) {
 				for _, c := range kinds(o.name, e) {
-					if k := (kind{o.name, e, c}); made[c] > 0 && !s.done(k) {
+					if made[c] > 0 {
 						t.Run(c, func(t *testing.T) {
 							t.Parallel()
-							s.one(t, o, k)
+							s.one(t, o, kind{o.name, e, c})
 						})
-					} else if !s.done(k) {
-						s.add(result{kind: k}) // the operation makes no such call
 					}
 				}
 			})
-			got := s.sum(o.name, e)
+			got := s.all[[2]string{o.name, e}]
 			t.Logf("%s %s: %s", o.name, e, got)
 			fmt.Fprintf(os.Stderr, "sweep: %s: %s %s: %s\n", time.Now().UTC().Format(time.TimeOnly), o.name, e, got)
 		}
@@ -139,12 +133,12 @@ func callsOf(t *testing.T, o sweepOp, calls []string) map[string]int {
 // one makes the calls of one kind fail, one after the other.
 func (s *sweep) one(t *testing.T, o sweepOp, k kind) {
 	t.Helper()
-	c := &result{kind: k}
+	c := &result{}
 	defer func() {
-		if t.Failed() && len(c.Bad) == 0 {
-			c.Bad = append(c.Bad, fmt.Sprintf("%s, %s, %s: something is left, or the run could not go on: see the log", k.Op, k.Call, k.Err))
+		if t.Failed() && len(c.bad) == 0 {
+			c.bad = append(c.bad, fmt.Sprintf("%s, %s, %s: something is left, or the run could not go on: see the log", k.op, k.call, k.err))
 		}
-		s.add(*c)
+		s.add(k, *c)
 	}()
 	w := newWorld(newFake(t))
 	state := regexp.MustCompile(`^(process \d+) \S+ \(\w+\)`)
@@ -161,7 +155,7 @@ func (s *sweep) one(t *testing.T, o sweepOp, k kind) {
 			t.Logf("ended after %d", sweepLimit)
 			break
 		}
-		fault := harness.Fault{Call: k.Call, Err: k.Err, When: fmt.Sprint(n)}
+		fault := harness.Fault{Call: k.call, Err: k.err, When: fmt.Sprint(n)}
 		before = harness.CheckSince(t, before, left)
 		switch s.fail(t, w, o, fault, c) {
 		case hit:
@@ -202,11 +196,11 @@ func (s *sweep) fail(t *testing.T, w *world, o sweepOp, fault harness.Fault, c *
 	wrong := func(format string, args ...any) {
 		text := fmt.Sprintf("%s, %v: ", o.name, fault) + fmt.Sprintf(format, args...) + "\n\t" +
 			strings.Join(injected, "\n\t")
-		c.Bad = append(c.Bad, text)
+		c.bad = append(c.bad, text)
 		t.Error(text)
 	}
 	if len(injected) > 0 {
-		c.Runs++
+		c.runs++
 	}
 	if !harness.Alive(w.target().Pid) {
 		died(w, c, wrong)
@@ -214,7 +208,7 @@ func (s *sweep) fail(t *testing.T, w *world, o sweepOp, fault harness.Fault, c *
 	}
 	switch {
 	case took > sweepPatience && slices.ContainsFunc(injected, waitsForEver):
-		c.Runtime++
+		c.runtime++
 		t.Logf("%v: Go's runtime or package syscall waits for ever", fault)
 		w.Must(unix.Kill(w.target().Pid, unix.SIGKILL), "kill the shim that waits")
 		removeDead(w)
@@ -222,9 +216,9 @@ func (s *sweep) fail(t *testing.T, w *world, o sweepOp, fault harness.Fault, c *
 	case took > sweepPatience:
 		wrong("hangs: %v", err)
 	case err != nil && lost(err):
-		c.Lost++
+		c.lost++
 	case err != nil:
-		c.Failed++
+		c.failed++
 		if len(injected) == 0 {
 			wrong("fails, though no call did: %v", err)
 		} else if !saysWhat(err, w.bundle.ID, fault.Err) {
@@ -254,7 +248,7 @@ func (s *sweep) fail(t *testing.T, w *world, o sweepOp, fault harness.Fault, c *
 func died(w *world, c *result, wrong func(string, ...any)) {
 	text := w.target().Log()
 	if harness.GoRuntimeDied(text) {
-		c.Runtime++
+		c.runtime++
 	} else {
 		wrong("the shim died: %s", text)
 	}
@@ -572,142 +566,39 @@ func killAt(t *testing.T, name string, fault harness.Fault) (hit bool) {
 }
 
 // kind is a system call that fails with an error in an operation.
-type kind struct {
-	Op   string `json:"op"`
-	Err  string `json:"err"`
-	Call string `json:"call"`
-}
+type kind struct{ op, err, call string }
 
 // result is what came of the runs in which the first, the second… call of a kind failed.
 type result struct {
-	kind
-	Runs    int      `json:"runs"`
-	Failed  int      `json:"failed"`  // operations
-	Lost    int      `json:"lost"`    // operations whose connection broke
-	Runtime int      `json:"runtime"` // ended or hung in Go's runtime
-	Bad     []string `json:"bad,omitempty"`
+	runs    int
+	failed  int // operations
+	lost    int // operations whose connection broke
+	runtime int // ended or hung in Go's runtime
+	bad     []string
 }
 
 func (r result) String() string {
 	return fmt.Sprintf("%d runs, %d failed, %d lost the connection, %d ended Go's runtime or hung there, %d are wrong",
-		r.Runs, r.Failed, r.Lost, r.Runtime, len(r.Bad))
+		r.runs, r.failed, r.lost, r.runtime, len(r.bad))
 }
 
-// sweep is the whole of it, with what earlier runs have written to the same file. Tests that run at the same time use it.
+// sweep is the whole of it. Tests that run at the same time use it.
 type sweep struct {
-	tb   testing.TB
-	file *os.File // gets a line for each kind; nil: none
-
-	mu      sync.Mutex
-	results map[kind]result // guarded by mu
-	order   []kind          // guarded by mu
+	mu  sync.Mutex
+	all map[[2]string]result // guarded by mu, by operation and error
 }
 
-// newSweep goes on where an earlier run has ended that wrote to the file; with an empty name nothing is kept.
-func newSweep(tb testing.TB, name string) *sweep {
-	tb.Helper()
-	s := &sweep{tb: tb, results: map[kind]result{}}
-	if name == "" {
-		return s
-	}
-	if err := s.load(name); err != nil {
-		tb.Fatal(err)
-	}
-	err := os.MkdirAll(filepath.Dir(name), 0o755)
-	if err == nil {
-		s.file, err = os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := s.file.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
-	return s
-}
-
-func (s *sweep) load(name string) error {
-	file, err := os.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = file.Close() }() // it was only read
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var r result
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		s.keep(r)
-	}
-	return lines.Err()
-}
-
-// keep has a result in the table. A later one of the same kind replaces it.
-func (s *sweep) keep(r result) {
-	if _, ok := s.results[r.kind]; !ok {
-		s.order = append(s.order, r.kind)
-	}
-	s.results[r.kind] = r
-}
-
-// add keeps a result, in the file too.
-func (s *sweep) add(r result) {
+// add counts what came of a kind.
+func (s *sweep) add(k kind, r result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.keep(r)
-	if s.file == nil {
-		return
-	}
-	line, err := json.Marshal(r)
-	if err == nil {
-		_, err = s.file.Write(append(line, '\n'))
-	}
-	if err != nil {
-		s.tb.Error(err)
-	}
-}
-
-// done reports whether a kind is done.
-func (s *sweep) done(k kind) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, ok := s.results[k]
-	return ok
-}
-
-// has reports whether all kinds of an operation are done.
-func (s *sweep) has(op string, errs []string, kinds func(op, errno string) []string) bool {
-	for _, e := range errs {
-		for _, c := range kinds(op, e) {
-			if !s.done(kind{op, e, c}) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// sum adds up the results of an operation with an error.
-func (s *sweep) sum(op, errno string) (all result) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for k, r := range s.results {
-		if k.Op == op && k.Err == errno {
-			all.Runs += r.Runs
-			all.Failed += r.Failed
-			all.Lost += r.Lost
-			all.Runtime += r.Runtime
-			all.Bad = append(all.Bad, r.Bad...)
-		}
-	}
-	return all
+	sum := s.all[[2]string{k.op, k.err}]
+	sum.runs += r.runs
+	sum.failed += r.failed
+	sum.lost += r.lost
+	sum.runtime += r.runtime
+	sum.bad = append(sum.bad, r.bad...)
+	s.all[[2]string{k.op, k.err}] = sum
 }
 
 // report writes the table, to the log and to the file SHIM_SWEEP_TABLE.
@@ -716,46 +607,22 @@ func (s *sweep) report(t *testing.T, ops, errs []string) {
 	var b strings.Builder
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "operation\t%s\n", strings.Join(errs, "\t"))
+	bad := ""
 	for _, o := range ops {
-		row := []string{o}
+		row := o
 		for _, e := range errs {
-			r := s.sum(o, e)
-			row = append(row, fmt.Sprintf("%d/%d/%d", r.Runs, r.Failed+r.Lost, len(r.Bad)))
+			r := s.all[[2]string{o, e}]
+			row += fmt.Sprintf("\t%d/%d/%d", r.runs, r.failed+r.lost, len(r.bad))
+			bad += strings.Join(append([]string{""}, r.bad...), "\n")
 		}
-		fmt.Fprintln(table, strings.Join(row, "\t"))
+		fmt.Fprintln(table, row)
 	}
 	_ = table.Flush() // into memory
-	b.WriteString("\ncalls that failed / operations that failed by it / shims that died, hung or left something, or said nothing of the step\n")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, k := range s.order {
-		for _, text := range s.results[k].Bad {
-			b.WriteString("\n" + text + "\n")
-		}
-	}
+	b.WriteString("\ncalls that failed / operations that failed by it / shims that died, hung or left something, or said nothing of the step\n" + bad)
 	t.Log("\n" + b.String())
 	if name := os.Getenv("SHIM_SWEEP_TABLE"); name != "" {
 		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-func TestSweep_GoesOnWhereItWasEnded(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "dir", "results")
-	first, second := kind{"create", "EIO", "read"}, kind{"create", "EIO", "write"}
-	s := newSweep(t, name)
-	s.add(result{kind: first, Runs: 3, Failed: 1, Bad: []string{"died"}})
-	again := newSweep(t, name)
-	all := func(_, _ string) []string { return []string{"read", "write"} }
-	if !again.done(first) || again.done(second) || again.has("create", []string{"EIO"}, all) {
-		t.Errorf("results = %v, want the first kind and not the second", again.results)
-	}
-	again.add(result{kind: second, Runs: 2})
-	if got := again.sum("create", "EIO"); got.Runs != 5 || got.Failed != 1 || len(got.Bad) != 1 {
-		t.Errorf("sum = %v, want 5 runs, 1 failed, 1 wrong", got)
-	}
-	if !newSweep(t, name).has("create", []string{"EIO"}, all) {
-		t.Error("the operation is not done after both")
 	}
 }
