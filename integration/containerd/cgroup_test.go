@@ -174,43 +174,6 @@ func TestCgroup2_WithoutAController(t *testing.T) {
 	c.kill()
 }
 
-// Somebody moves the processes of one container of a pod elsewhere and removes its cgroup.
-func TestCgroup2_RemovedWhileTheContainerRuns(t *testing.T) {
-	needCgroup2(t)
-	e := newEnv(t)
-	rest := e.run("rest", config{opts: with(inOneShim)}, "sleep", "1000")
-	c := e.run("c1", config{opts: with(inOneShim)}, "sh", "-c", "sleep 1000 & wait")
-	dir := filepath.Join("/sys/fs/cgroup", control(t, "/proc/"+strconv.Itoa(int(c.Task.Pid())), "cgroup")[len("0::"):])
-	elsewhere := e.makeCgroup("elsewhere")
-	harness.Eventually(t, "cgroup is empty", func() error {
-		pids := strings.Fields(control(t, dir, "cgroup.procs"))
-		for _, pid := range pids {
-			writeControl(t, elsewhere, "cgroup.procs", pid)
-		}
-		if len(pids) > 0 {
-			return fmt.Errorf("it had processes %v", pids)
-		}
-		return os.Remove(dir)
-	})
-	// containerd leaves out what is not found (plugins/services/tasks, getTasksMetrics).
-	if m, err := c.Metrics(e.ctx); err == nil || !strings.Contains(err.Error(), "no metrics received") {
-		t.Errorf("metrics = %v, %v, want none", m, err)
-	}
-	if err := c.Update(e.ctx, pidsLimit(33)); !errors.Is(err, errdefs.ErrNotFound) {
-		t.Errorf("update: %v, want not found", err)
-	}
-	e.must(c.process.Kill(e.ctx, syscall.SIGKILL, client.WithKillAll), "kill all")
-	c.wantExit(137)
-	wantGone(t, dir)
-
-	wantStatus(rest, client.Running)
-	if m := rest.metrics(); m == nil {
-		t.Error("no metrics of the rest of the pod")
-	}
-	rest.runExec("e1", "true")
-	rest.kill()
-}
-
 // nestDeep makes cgroups below the container's own whose path is longer than the kernel takes (PATH_MAX), in whichever
 // of these hierarchies there are, and has the shell in the innermost.
 var nestDeep = fmt.Sprintf(`set -e

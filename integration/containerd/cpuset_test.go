@@ -236,30 +236,6 @@ func TestCPUSet_OfThePod(t *testing.T) {
 	c.kill()
 }
 
-func TestCPUSet_ByOption(t *testing.T) {
-	e := newCPUSetEnv(t)
-	all, one := e.source("all", "1-2"), e.source("one", "3")
-	writeControl(t, all.dir, "cpuset.mems", "0")
-	options := withOptions(e, "CpusetSource = \""+e.namespace+"/all\"\nCpusetMems = true\n")
-	for _, tt := range []struct {
-		name       string
-		opts       []oci.SpecOpts
-		cpus, mems string
-	}{
-		{"option", nil, "1-2", "0"},
-		{"annotation-first", with(one.annotation()), "3", "0"},
-		{"each-key-for-itself", with(oci.WithAnnotations(map[string]string{annotationMems: "false"})), "1-2", ""},
-		{"own-cpuset-first", with(one.annotation(), oci.WithCPUs("0")), "0", ""},
-	} {
-		c := e.run(tt.name, config{opts: tt.opts, new: options}, "sleep", "1000")
-		if cpus, mems := control(t, c.cgroup(), "cpuset.cpus"), control(t, c.cgroup(),
-			"cpuset.mems"); cpus != tt.cpus || mems != tt.mems {
-			t.Errorf("%s: CPUs %q, memory nodes %q, want %q, %q", tt.name, cpus, mems, tt.cpus, tt.mems)
-		}
-		c.kill()
-	}
-}
-
 func cpus(list string) client.UpdateTaskOpts {
 	return client.WithResources(&specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: list}})
 }

@@ -190,31 +190,6 @@ func TestHostRootfs_StaysInsideAnImage(t *testing.T) {
 	}
 }
 
-func TestHostRootfs_ByOptionAndInAnImage(t *testing.T) {
-	e, empty := newHostEnv(t)
-	dir := publicDir(t)
-	e.must(os.WriteFile(dir+"/file", []byte("of the host\n"), 0o644), "write")
-	all := withOptions(e, "HostRootfs = '"+dir+":/data'")
-	image := e.run("c1", config{new: all}, "cat", "/data/file", "/etc/passwd")
-	image.wantExit(0)
-	if got := image.out.String(); !strings.HasPrefix(got, "of the host\nroot:x:0:0:root:/root:/bin/sh\n") {
-		t.Errorf("in an image the container printed %q", got)
-	}
-	none := e.run("c2", config{new: all, opts: with(annotations(annotationHostRootfs, "off"))}, "ls", "/data")
-	none.exit()
-	none.delete()
-	if !strings.Contains(none.err.String(), "No such file") {
-		t.Errorf("with off the container said %q", none.err)
-	}
-	own := e.run("c3", config{rootfs: empty, new: all, opts: with(annotations(annotationHostRootfs, "default"))},
-		"/bin/sh", "-c", "ls -d /data /usr 2>/dev/null")
-	own.exit()
-	own.delete()
-	if got := own.out.String(); got != "/usr\n" {
-		t.Errorf("the annotation's list gives %q, want /usr alone", got)
-	}
-}
-
 func TestHostRootfs_GoesWithADeadShim(t *testing.T) {
 	e, empty := newHostEnv(t)
 	c := e.run("c1", hostConfig(empty), "/bin/sh", "-c", "echo ready; sleep 1000")

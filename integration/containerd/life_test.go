@@ -19,7 +19,6 @@ import (
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/typeurl/v2"
@@ -253,35 +252,6 @@ func TestKill_AllEndsWhatTheFirstProcessStarted(t *testing.T) {
 	c.out.WaitFor(t, "ready")
 	e.must(c.process.Kill(e.ctx, syscall.SIGKILL, client.WithKillAll), "kill all")
 	c.wantExit(137)
-}
-
-func TestExit_HostPIDNamespaceLeavesNoProcess(t *testing.T) {
-	e := newEnv(t)
-	host := config{opts: []oci.SpecOpts{oci.WithHostNamespace(specs.PIDNamespace)}}
-	for _, tt := range []struct {
-		name, id, script string
-		want             uint32
-		kill             bool
-	}{
-		{"killed", "c1", "sleep 1000 & sleep 1000 & echo ready; wait", 137, true},
-		{"ended by itself", "c2", "sleep 1000 & echo ready; exit 6", 6, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := e.run(tt.id, host, "sh", "-c", tt.script)
-			c.out.WaitFor(t, "ready")
-			if tt.kill {
-				e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill")
-			}
-			c.exit()
-			// The exit is sent when all are dead, not when the container is deleted: CRI may wait long before it does
-			// that.
-			if left := harness.InCgroup("/" + e.namespace + "/" + tt.id); len(left) > 0 {
-				t.Errorf("alive after the exit: %v", left)
-			}
-			c.delete()
-			e.waitEvents(tt.id, fmt.Sprintf("exit %s %d | delete %s", tt.id, tt.want, tt.id))
-		})
-	}
 }
 
 func TestCreated_CanBeKilledAndDeletedWithoutStart(t *testing.T) {

@@ -321,30 +321,6 @@ func TestLimit_ManyRunsLeaveNothing(t *testing.T) {
 	c.kill()
 }
 
-// A reload of systemd leaves the cgroups below a scope alone.
-func TestSystemd_LimitsOfExecs(t *testing.T) {
-	needCgroup2(t)
-	harness.OursOnly(t, "exec-limits")
-	j := judge{newSystemdEnv(t), publicDir(t)}
-	j.allow("verdict-file")
-	c := j.run("c1", config{opts: with(j.scoped("c1"), oci.WithMemoryLimit(128*mib),
-		j.limited("memory=32Mi,pids=20"))}, "sleep", "1000")
-	unit := j.scopeOf("c1")
-	dir := cgroupOf(t, unit)
-	for _, when := range []string{"before", "after"} {
-		if _, v := j.exec(c, "glutton-"+when, nil, "exec "+glutton); v.Limit != "memory" || v.MemoryPeak > 32*mib {
-			t.Errorf("verdict %s a reload: %+v", when, v)
-		}
-		if _, v := j.exec(c, "forks-"+when, nil, "i=0; while [ $i -lt 50 ]; do sleep 1000 & i=$((i+1)); done"); v.Limit != "pids" {
-			t.Errorf("verdict %s a reload: %+v", when, v)
-		}
-		j.wantReloaded(dir)
-	}
-	wantProperty(t, unit, "MemoryMax", fmt.Sprint(128*mib))
-	c.kill()
-	wantNoUnit(t, unit, dir)
-}
-
 // systemd 253 and later know memory.oom.group as OOMPolicy=kill, with which a kill in any cgroup of a scope ends all of it.
 func TestSystemd_LimitsContainerOutlivesAnExecWithoutMemory(t *testing.T) {
 	needCgroup2(t)

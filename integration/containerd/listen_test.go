@@ -13,11 +13,9 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"syscall"
 	"testing"
 
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -76,45 +74,6 @@ func (t *task) dial(network, address, text string) {
 		}()
 	}()
 	t.e.must(<-done, "connect to "+address)
-}
-
-// freePort is one that nobody has at the moment.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-func TestListen_HostNetworkIsOpenFromCreateUntilTheEnd(t *testing.T) {
-	harness.OursOnly(t, "listen")
-	e := newEnv(t)
-	e.allow("listen")
-	address := freePort(t)
-	host := with(oci.WithHostNamespace(specs.NetworkNamespace), sockets("tcp://"+address))
-	c := e.create("c1", config{opts: host}, "sleep", "1000")
-	for range 2 { // before the program runs, and after
-		conn, err := net.Dial("tcp", address)
-		e.must(err, "connect")
-		e.must(conn.Close(), "close")
-		if err := c.process.Start(e.ctx); err != nil && !errdefs.IsFailedPrecondition(err) {
-			t.Fatal(err)
-		}
-	}
-	_, err := e.tryCreate("c2", config{opts: host}, "sleep", "1000")
-	wantError(t, err, errdefs.ErrFailedPrecondition, "annotations: io.containerd.sandbox.v1/listen", "tcp://"+address,
-		"address already in use")
-	e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill")
-	c.wantExit(137)
-	if conn, err := net.Dial("tcp", address); err == nil {
-		_ = conn.Close() // reported below
-		t.Error("the port is open after the end of the container")
-	}
-	again := e.run("c3", config{opts: host}, "sleep", "1000")
-	again.kill()
 }
 
 // sharedDir mounts a directory of the host at /shared.

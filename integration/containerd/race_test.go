@@ -26,7 +26,7 @@ import (
 )
 
 // shortLived is how many containers that exit at once are run. Many of them are gone before Start returns.
-var shortLived = harness.Fewer(500)
+var shortLived = harness.Fewer(200)
 
 func TestExit_IsNotLostWhenAContainerEndsAtOnce(t *testing.T) {
 	e := newEnv(t)
@@ -88,49 +88,6 @@ func (e *env) toItsEnd(id string, status uint32, opts []oci.SpecOpts) error {
 		return err
 	}
 	return container.Delete(ctx, client.WithSnapshotCleanup)
-}
-
-// containerd#10603, for one exec at each moment around the end.
-func TestExec_WhileTheContainerDiesReportsOrIsRefused(t *testing.T) {
-	e := newEnv(t)
-	ran, refused := 0, 0
-	rounds, longest := harness.Fewer(25), harness.Slow(25*time.Millisecond)
-	for round := range rounds {
-		id := fmt.Sprintf("c%d", round)
-		c := e.run(id, config{}, "sleep", "1000")
-		x := c.exec("e"+id, config{}, nil, "sleep", "1000")
-		var both sync.WaitGroup
-		var startErr error
-		both.Go(func() { startErr = x.Start(e.ctx) })
-		both.Go(func() {
-			// Each round kills a little later, from before the exec's start until after it.
-			<-time.After(longest * time.Duration(round) / time.Duration(rounds))
-			e.must(c.process.Kill(e.ctx, 9), "kill "+id)
-		})
-		both.Wait()
-		if got := c.exit(); got != 137 {
-			t.Errorf("exit status of %s = %d, want 137", id, got)
-		}
-		if startErr == nil {
-			ran++
-			x.wantExit(137)
-		} else {
-			refused++
-			_, _ = x.Delete(e.ctx) // whether a failed exec is still there is not the subject
-		}
-		c.delete()
-		e.waitEvents(id, "delete "+id)
-		text := e.events.Text(id)
-		started, exited := strings.Contains(text, "exec-start e"+id), strings.Contains(text, "exit e"+id)
-		if startErr == nil && (!started || !exited) {
-			t.Errorf("events = %q, want start and exit of the exec that ran", text)
-		}
-		if i, j := strings.Index(text, "exit e"+id), strings.Index(text, "exit "+id); i > j &&
-			harness.Runtime() == harness.Ours {
-			t.Errorf("events = %q, want the exec's exit before the container's", text)
-		}
-	}
-	t.Logf("%d execs ran, %d were refused", ran, refused)
 }
 
 func TestCreate_GivenUpByTheClientLeavesNothing(t *testing.T) {

@@ -5,7 +5,6 @@ package containerd_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,7 +20,6 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
 	"sandbox.internal/shim/integration/section"
@@ -196,84 +194,4 @@ func TestSandbox_ContainersShareWhatItHas(t *testing.T) {
 		t.Errorf("writer exited with %d, want 137", got)
 	}
 	writer.delete()
-}
-
-func TestRestart_SandboxDoesNotNotice(t *testing.T) {
-	e := sandboxEnv(t, ownContainerd(t))
-	b := e.newBox("box")
-	stays := e.run("stays", b.member(), "sleep", "1000")
-	victim := e.run("victim", b.member(), "sleep", "1000")
-	e.must(e.containerd.Kill(), "kill containerd")
-	e.must(unix.Kill(int(victim.Task.Pid()), unix.SIGKILL), "kill the victim's process")
-	e.must(e.containerd.Start(e.ctx), "start containerd again")
-	e.subscribe()
-	// containerd may delete what ended meanwhile, and then asks its shim to shut down.
-	harness.Eventually(t, "the end of the victim is known", func() error {
-		loaded, err := victim.container.Task(e.ctx, nil)
-		if errors.Is(err, errdefs.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		status, err := loaded.Delete(e.ctx)
-		if err == nil && status.ExitCode() != 137 {
-			err = fmt.Errorf("exit status %d, want 137", status.ExitCode())
-		}
-		return err
-	})
-	victim.closeIO()
-	waited, err := b.Wait(e.ctx)
-	e.must(err, "wait")
-	status, err := b.controller.Status(e.ctx, "box", false)
-	e.must(err, "status")
-	if status.State != "SANDBOX_READY" || int(status.Pid) != b.pid {
-		t.Errorf("status = %+v, want ready, with pid %d", status, b.pid)
-	}
-	again := e.reload("stays")
-	late := e.run("late", b.member(), "hostname")
-	late.wantExit(0)
-	if got := late.out.String(); got != "box\n" {
-		t.Errorf("host name of a container after the restart = %q", got)
-	}
-	e.must(b.Stop(e.ctx), "stop")
-	if status := <-waited; status.Error() != nil {
-		t.Errorf("wait = %v", status.Error())
-	}
-	if got := again.exit(); got != 137 {
-		t.Errorf("exit = %d, want 137", got)
-	}
-	stays.delete()
-	e.waitEvents("stays", "exit stays 137 | delete stays")
-}
-
-func TestSandbox_NoContainerOutlivesItsShim(t *testing.T) {
-	e := sandboxEnv(t, shared)
-	b := e.newBox("box")
-	var pids []int
-	for i := range 3 {
-		task := e.run(fmt.Sprintf("app%d", i), b.member(), "sleep", "1000")
-		defer task.closeIO()
-		pids = append(pids, int(task.Task.Pid()))
-	}
-	e.must(unix.Kill(e.shim("box"), unix.SIGKILL), "kill the shim")
-	harness.Eventually(t, "all are dead", func() error {
-		for _, pid := range pids {
-			if harness.Alive(pid) {
-				return fmt.Errorf("process %d lives", pid)
-			}
-		}
-		return nil
-	})
-	harness.Eventually(t, "containerd gave the sandbox up", func() error {
-		status, err := b.controller.Status(e.ctx, "box", false)
-		if err == nil && status.State != "" {
-			err = fmt.Errorf("state %s", status.State)
-		}
-		return err
-	})
-	e.waitEvents("app0", "exit app0 137 | delete app0")
-	if exits := strings.Count(e.events.Text("app0"), "exit"); exits != 1 {
-		t.Errorf("%d exits of app0 were told: %q", exits, e.events.Text("app0"))
-	}
 }

@@ -48,7 +48,6 @@ func aspects() []aspect {
 			{"input and its end", testInput},
 			{"an exec and its exit", testExec},
 			{"a signal", testSignal},
-			{"errors", testErrors},
 		}},
 		{name: "pause, stats", bodies: []body{
 			{"status", testStatus},

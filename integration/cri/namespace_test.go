@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,9 +15,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/portforward"
-	"k8s.io/client-go/transport/spdy"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"sandbox.internal/shim/integration/cri"
@@ -348,34 +344,6 @@ func TestNetwork_OfAPod(t *testing.T) {
 		if stranger.succeeds("wget", "-qO-", "-T1", "http://localhost:8080/") == nil {
 			e.Error("another pod reaches it on localhost")
 		}
-
-		r, err := e.daemon.Runtime.PortForward(e.ctx, &runtimeapi.PortForwardRequest{PodSandboxId: p.ID})
-		e.must(err, "port forward")
-		where, err := url.Parse(r.GetUrl())
-		e.must(err, "address of the port forward")
-		transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{})
-		e.must(err, "prepare the port forward")
-		stop, ready, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-		dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, where)
-		var complaints harness.Buffer
-		forward, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:8080"}, stop, ready,
-			io.Discard, &complaints)
-		e.must(err, "port forward")
-		go func() { done <- forward.ForwardPorts() }()
-		defer func() {
-			close(stop)
-			e.must(<-done, "end of the port forward")
-		}()
-		select {
-		case <-ready:
-		case err := <-done:
-			e.Fatalf("port forward: %v", err)
-		}
-		ports, err := forward.GetPorts()
-		e.must(err, "ports")
-		if got := e.get(fmt.Sprintf("http://127.0.0.1:%d/", ports[0].Local)); got != "hello\n" {
-			e.Errorf("through the port = %q, want hello\n%s", got, complaints.String())
-		}
 	})
 }
 
@@ -409,7 +377,7 @@ func TestUserNamespace_PodHasUsersOfItsOwn(t *testing.T) {
 			e.Error("a and b have different user namespaces")
 		}
 		a.exec("sh", "-c", "echo text >/root/file && chown 1000:1000 /root/file && echo new >/mapped/new")
-		a.wantExec("roots hello", "sh", "-c", "echo $(cat /mapped/roots /image/"+harness.Greeting+")")
+		a.wantExec("rootshello", "cat", "/mapped/roots", "/image/"+harness.Greeting)
 		a.wantExec("0 0 0 0 1000 1000 65534", "sh", "-c", "echo $(stat -c %u /bin/busybox /etc/hosts /dev/mqueue /image/"+
 			harness.Greeting+" /root/file /mapped/testers /plain/roots)") // the queues are of the IPC namespace
 		if got := owner(filepath.Join(dir, "new")); got != 0 {

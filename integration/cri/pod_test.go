@@ -28,23 +28,6 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestHandler_ReportsItsFeatures(t *testing.T) {
-	eachWay(t, func(e *env) {
-		r, err := e.daemon.Runtime.Status(e.ctx, &runtimeapi.StatusRequest{})
-		e.must(err, "status")
-		for _, h := range r.GetRuntimeHandlers() {
-			if h.GetName() != e.handler {
-				continue
-			}
-			if f := h.GetFeatures(); !f.GetUserNamespaces() || !f.GetRecursiveReadOnlyMounts() {
-				e.Errorf("features of %s = %v, want user namespaces and recursive read-only mounts", h.GetName(), f)
-			}
-			return
-		}
-		e.Errorf("no handler %s in %v", e.handler, r.GetRuntimeHandlers())
-	})
-}
-
 func TestHandler_OptionsReachTheShim(t *testing.T) {
 	eachWay(t, func(e *env) {
 		if e.way == cri.PodSandbox {
@@ -80,43 +63,6 @@ func TestPod_InitContainersRunFirst(t *testing.T) {
 		c.wantExec("0\n1\n2", "cat", "/volume/order")
 		p.wantState(runtimeapi.PodSandboxState_SANDBOX_READY)
 	})
-}
-
-func TestContainer_IsMadeAnewAfterEachExit(t *testing.T) {
-	eachWay(t, func(e *env) {
-		p := e.pod("p")
-		neighbour := p.run("neighbour", forever)
-		before := neighbour.usage()
-		const attempts = 12
-		for i := range uint32(attempts) {
-			c := p.run("crashes", []string{"sh", "-c", fmt.Sprintf("echo attempt %d; exit %d", i, i)},
-				func(c *runtimeapi.ContainerConfig) {
-					c.Metadata.Attempt, c.LogPath = i, fmt.Sprintf("crashes/%d.log", i)
-				})
-			c.wantExit(int32(i)) //nolint:gosec // a few
-			c.wantLog(fmt.Sprintf("attempt %d\n", i))
-			if i > 0 { // a kubelet keeps the last one, for its log
-				e.must(p.removeNamed("crashes", i-1), "remove the attempt before")
-			}
-		}
-		neighbour.wantExec("well", "echo", "well")
-		e.must(p.removeNamed("crashes", attempts-1), "remove the last attempt")
-		harness.CheckUsage(e, e.shim(p), before, 8)
-	})
-}
-
-// removeNamed removes an attempt of a container.
-func (p *pod) removeNamed(name string, attempt uint32) error {
-	list, err := p.e.daemon.Runtime.ListContainers(p.e.ctx,
-		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: p.ID}})
-	for _, c := range list.GetContainers() {
-		if c.GetMetadata().GetName() == name && c.GetMetadata().GetAttempt() == attempt {
-			_, err := p.e.daemon.Runtime.RemoveContainer(p.e.ctx,
-				&runtimeapi.RemoveContainerRequest{ContainerId: c.GetId()})
-			return err
-		}
-	}
-	return fmt.Errorf("no container %s, attempt %d: %w", name, attempt, err)
 }
 
 func TestStop_OfAPodWhoseContainersDoNotEnd(t *testing.T) {

@@ -5,6 +5,7 @@ package fakecontainerd_test
 
 import (
 	"bytes"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -288,4 +289,32 @@ func TestCreate_IDThatIsAPathIsRefused(t *testing.T) {
 	}
 	s.KillAndDelete(first)
 	s.End()
+}
+
+// A distribution may have another C library, or none of the shim's age: the binary needs nothing of its root.
+func TestBinary_NeedsNothingOfItsRoot(t *testing.T) {
+	harness.OursOnly(t, "is one file")
+	file, err := elf.Open(env.Shim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }() // opened for reading only
+	if libraries, err := file.ImportedLibraries(); err != nil || len(libraries) != 0 {
+		t.Skipf("SKIPPED: needs the binary of make build, this one has %q, %v", libraries, err)
+	}
+	root := t.TempDir()
+	text, err := os.ReadFile(env.Shim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "shim"), text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, arg := range []string{"-v", "-info"} {
+		cmd := exec.Command("/shim", arg)
+		cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{Chroot: root}
+		if out, err := cmd.Output(); err != nil || len(out) == 0 {
+			t.Errorf("%s in an empty root: %q, %v, want an answer", arg, out, err)
+		}
+	}
 }

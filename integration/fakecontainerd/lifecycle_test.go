@@ -25,46 +25,6 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestTask_LifeByBothVersionsOfTheService(t *testing.T) {
-	for _, version := range []string{"v2", "v3"} {
-		t.Run(version, func(t *testing.T) {
-			if version == "v2" {
-				harness.OursOnly(t, "version 2 of the Task service")
-			}
-			f := newFake(t)
-			b := f.Bundle("c1", nil, "sleep", "1000")
-			s := f.Shim(b)
-			s.Task = f.Dial(s.Answer.Address, version)
-			pid := s.Run(b)
-			s.RunExec("c1", "e1", "sh", "-c", "exit 4")
-			w, err := s.Wait(f.Ctx, &task.WaitRequest{ID: "c1", ExecID: "e1"})
-			f.Must(err, "wait for e1")
-			if w.GetExitStatus() != 4 || w.GetExitedAt().AsTime().IsZero() {
-				t.Errorf("Wait of e1 = %v, want status 4 and a time", w)
-			}
-			d, err := s.Delete(f.Ctx, &task.DeleteRequest{ID: "c1", ExecID: "e1"})
-			f.Must(err, "delete e1")
-			if d.GetExitStatus() != 4 || d.GetPid() == 0 || !d.GetExitedAt().AsTime().Equal(w.GetExitedAt().AsTime()) {
-				t.Errorf("Delete of e1 = %v, want what Wait said, %v, and a pid", d, w)
-			}
-			st, err := s.State(f.Ctx, &task.StateRequest{ID: "c1"})
-			f.Must(err, "state")
-			if st.GetStatus() != tasktypes.Status_RUNNING || int(st.GetPid()) != pid || st.GetBundle() != b.Path {
-				t.Errorf("State = %v, want running, pid %d, bundle %s", st, pid, b.Path)
-			}
-			c, err := s.Connect(f.Ctx, &task.ConnectRequest{ID: "c1"})
-			f.Must(err, "connect")
-			if int(c.GetTaskPid()) != pid || !harness.Alive(int(c.GetShimPid())) {
-				t.Errorf("Connect = %v, want task pid %d and a shim pid that lives", c, pid)
-			}
-			s.KillAndDelete(b)
-			f.WantEvents("",
-				"create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 4 | exit c1 137 | delete c1")
-			s.End()
-		})
-	}
-}
-
 func TestEvents_CarryWhatContainerdReads(t *testing.T) {
 	harness.OursOnly(t, "events arrive in order, and all of them")
 	f := newFake(t)
@@ -403,7 +363,7 @@ func TestBurst_ThreadsAreGivenBackWhenItIsOver(t *testing.T) {
 			defer reader.Close()
 			r := &task.ExecProcessRequest{
 				ID: "c1", ExecID: id, Stdout: out,
-				Spec: f.ProcessSpec(nil, "sh", "-c", "echo done"),
+				Spec: f.ProcessSpec(nil, "sh", "-c", fmt.Sprintf("echo done; exit %d", i%100)),
 			}
 			if _, err := s.Exec(f.Ctx, r); err != nil {
 				t.Errorf("exec %s: %v", id, err)
@@ -412,8 +372,8 @@ func TestBurst_ThreadsAreGivenBackWhenItIsOver(t *testing.T) {
 			if _, err := s.Start(f.Ctx, &task.StartRequest{ID: "c1", ExecID: id}); err != nil {
 				t.Errorf("start %s: %v", id, err)
 			}
-			if _, err := s.Wait(f.Ctx, &task.WaitRequest{ID: "c1", ExecID: id}); err != nil {
-				t.Errorf("wait for %s: %v", id, err)
+			if w, err := s.Wait(f.Ctx, &task.WaitRequest{ID: "c1", ExecID: id}); err != nil || w.GetExitStatus() != uint32(i%100) {
+				t.Errorf("%s exited with %d, %v, want %d", id, w.GetExitStatus(), err, i%100)
 			}
 			if _, err := s.Delete(f.Ctx, &task.DeleteRequest{ID: "c1", ExecID: id}); err != nil {
 				t.Errorf("delete %s: %v", id, err)
