@@ -7,9 +7,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,6 +24,17 @@ import (
 	"sandbox.internal/shim/integration/harness"
 	"sandbox.internal/shim/integration/section"
 )
+
+// script runs a script for containerd, as its user would, and returns what it prints.
+func (e *env) script(dir, code string) (string, error) {
+	cmd := exec.CommandContext(e.ctx, "sh", "-e", "-c", code)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PATH="+e.containerd.Env.Path(), "CONTAINERD_ADDRESS="+e.containerd.Address,
+		"CONTAINERD_NAMESPACE="+e.namespace, "CONTAINERD_SNAPSHOTTER="+e.snapshotter)
+	cmd.Stderr = e.Output() // warnings of containerd's are there as well
+	out, err := cmd.Output()
+	return string(out), err
+}
 
 // runExamples runs the examples of a document as they are printed there, in a directory of their own, and compares what
 // they print with what is printed there.
@@ -40,18 +53,10 @@ func (e *env) runExamples(name string) {
 	for _, b := range blocks {
 		switch code := b.Text; b.Language {
 		case "sh":
-			cmd := exec.CommandContext(e.ctx, "sh", "-e", "-c", code)
-			cmd.Dir = dir
-			cmd.Env = append(os.Environ(),
-				"PATH="+e.containerd.Env.Path(),
-				"CONTAINERD_ADDRESS="+e.containerd.Address, "CONTAINERD_NAMESPACE="+e.namespace,
-				"CONTAINERD_SNAPSHOTTER="+e.snapshotter)
-			cmd.Stderr = e.Output()
-			out, err := cmd.Output()
+			printed, err = e.script(dir, code)
 			if err != nil {
 				e.Fatalf("%s\n%v", code, err)
 			}
-			printed = string(out)
 			ran++
 		case "text":
 			if printed != code {
@@ -135,4 +140,53 @@ func TestDocs_ExecutorsJudgesInGo(t *testing.T) {
 		t.Errorf("verdict %s, output %q", text, out.String())
 	}
 	c.kill()
+}
+
+// The example of docs/pods.md, as it is printed there.
+func TestSandbox_ByCtr(t *testing.T) {
+	harness.OursOnly(t, "the Sandbox API")
+	e := newEnv(t)
+	bundles := filepath.Join(shared.State, "io.containerd.sandbox.controller.v1.shim", e.namespace)
+	t.Cleanup(func() {
+		(harness.Scope{Namespace: e.namespace, MountsIn: bundles, Dirs: []string{bundles}}).Check(t)
+	})
+	code, err := section.Block("../../docs/pods.md", "sh", "ctr sandbox run")
+	e.must(err, "find the example")
+	run, remove, ok := strings.Cut(code, "ctr sandbox rm")
+	if !ok {
+		t.Fatalf("docs/pods.md has no example that removes a sandbox: %q", code)
+	}
+	ctr := func(script string) string {
+		t.Helper()
+		out, err := e.script(t.TempDir(), script)
+		e.must(err, script)
+		return out
+	}
+	out := ctr(run)
+	if want := "web\n" + harness.Ours + "\n"; out != want {
+		t.Errorf("%s\nprinted %q, want %q, as docs/pods.md says", run, out, want)
+	}
+	if list := ctr("ctr sandbox ls"); !slices.ContainsFunc(strings.Split(list, "\n"), func(line string) bool {
+		f := strings.Fields(line)
+		return len(f) > 1 && f[0] == "web" && slices.Contains(f, harness.Ours)
+	}) {
+		t.Errorf("ctr sandbox ls printed %q, want web with its runtime in it", list)
+	}
+	shim := e.shim("web")
+	if got := namespaceOf(t, shim, "uts"); got == namespaceOf(t, os.Getpid(), "uts") {
+		t.Error("the host name of the sandbox is that of the machine")
+	}
+	ctr("ctr sandbox rm" + remove)
+	if out := ctr("ctr sandbox ls"); strings.Contains(out, "web") {
+		t.Errorf("after rm the list is %q", out)
+	}
+}
+
+func namespaceOf(t *testing.T, pid int, kind string) string {
+	t.Helper()
+	link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link
 }

@@ -87,12 +87,6 @@ func newEnv(t *testing.T) *env {
 // newEnvOn prepares a test on c. What the test leaves behind fails it.
 func newEnvOn(tb testing.TB, c *harness.Containerd) *env {
 	tb.Helper()
-	return newEnvFor(tb, c, testLimit)
-}
-
-// newEnvFor is newEnvOn for a test that takes longer than others, but less than limit.
-func newEnvFor(tb testing.TB, c *harness.Containerd, limit time.Duration) *env {
-	tb.Helper()
 	hash := fnv.New32a()
 	fmt.Fprint(hash, tb.Name(), os.Getpid())
 	e := &env{
@@ -102,7 +96,7 @@ func newEnvFor(tb testing.TB, c *harness.Containerd, limit time.Duration) *env {
 		events:     eventlog.New(),
 		logStart:   c.LogSize(),
 	}
-	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), e.namespace), limit)
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), e.namespace), testLimit)
 	e.ctx = ctx
 	tb.Cleanup(cancel)
 

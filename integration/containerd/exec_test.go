@@ -4,7 +4,6 @@
 package containerd_test
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	cgroup2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/integration/harness"
@@ -48,22 +46,6 @@ func TestExec_ReadsItsInputUntilTheEnd(t *testing.T) {
 	x.wantExit(0)
 	if got := x.out.String(); got != text {
 		t.Errorf("stdout has %d bytes, want the %d that were put in", len(got), len(text))
-	}
-	c.kill()
-}
-
-func TestExec_NeverStartedCanBeDeleted(t *testing.T) {
-	e := newEnv(t)
-	c := e.run("c1", config{}, "sleep", "1000")
-	x := c.exec("e1", config{}, nil, "true")
-	if err := x.Kill(e.ctx, syscall.SIGKILL); !errors.Is(err, errdefs.ErrFailedPrecondition) {
-		t.Errorf("Kill of an exec that was not started = %v, want failed precondition", err)
-	}
-	if status, err := x.Delete(e.ctx); err != nil || status.ExitCode() != 0 {
-		t.Errorf("Delete = %v, %v, want status 0", status, err)
-	}
-	if _, err := c.LoadProcess(e.ctx, "e1", nil); !errors.Is(err, errdefs.ErrNotFound) {
-		t.Errorf("LoadProcess after Delete = %v, want not found", err)
 	}
 	c.kill()
 }

@@ -43,21 +43,6 @@ func testRun(e *env) {
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 7 | delete c1")
 }
 
-func TestCreate_ExistingTaskIsNotMadeAgain(t *testing.T) {
-	e := newEnv(t)
-	c := e.run("c1", config{}, "sleep", "1000")
-	if _, err := c.container.NewTask(e.ctx, e.streams(config{}, nil, nil)); !errors.Is(err, errdefs.ErrAlreadyExists) {
-		t.Errorf("second NewTask = %v, want already exists", err)
-	}
-	x := c.startExec("e1", config{}, nil, "sleep", "1000")
-	if _, err := c.tryExec("e1", config{}, nil, "true"); !errors.Is(err, errdefs.ErrAlreadyExists) {
-		t.Errorf("second exec e1 = %v, want already exists", err)
-	}
-	e.must(x.Kill(e.ctx, 9), "kill e1")
-	x.wantExit(137)
-	c.kill()
-}
-
 func TestStreams_StdinAndItsEndReachTheContainer(t *testing.T) { testInput(newEnv(t)) }
 
 func testInput(e *env) {

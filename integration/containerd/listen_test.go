@@ -7,10 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"testing"
@@ -41,8 +40,8 @@ func TestListen_InitFindsSocketsInItsOwnNetwork(t *testing.T) {
 	if got, want := x.out.String(), "socket 600 0\n1\n"; got != want {
 		t.Errorf("from inside, before init runs: %q, want %q; stderr %q", got, want, x.err)
 	}
-	c.dial("tcp", "127.0.0.1:80", "")
-	c.dial("udp", "127.0.0.1:5353", "hello!")
+	c.dial("tcp/127.0.0.1/80", "")
+	c.dial("udp/127.0.0.1/5353", "hello!")
 	e.must(c.process.Start(e.ctx), "start")
 	c.wantExit(0)
 	if got, want := c.out.String(), "1 1 3 unknown:web:log\nsocket\nsocket\nsocket\nhello!"; got != want {
@@ -50,30 +49,14 @@ func TestListen_InitFindsSocketsInItsOwnNetwork(t *testing.T) {
 	}
 }
 
-// dial connects to an address in the network of a container, and sends text.
-func (t *task) dial(network, address, text string) {
+// dial sends text to an address in the network of a container: tcp/127.0.0.1/80, say.
+func (t *task) dial(address, text string) {
 	t.e.Helper()
-	done := make(chan error, 1)
-	go func() { // ends with its thread, since that is not unlocked
-		runtime.LockOSThread()
-		done <- func() error {
-			ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", t.Pid()))
-			if err != nil {
-				return err
-			}
-			defer ns.Close()
-			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-				return err
-			}
-			conn, err := net.Dial(network, address)
-			if err != nil {
-				return err
-			}
-			_, err = conn.Write([]byte(text))
-			return errors.Join(err, conn.Close())
-		}()
-	}()
-	t.e.must(<-done, "connect to "+address)
+	out, err := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", t.Pid()),
+		"bash", "-c", "printf %s \"$1\" >/dev/$0", address, text).CombinedOutput()
+	if err != nil {
+		t.e.Fatalf("send to %s: %v: %s", address, err, out)
+	}
 }
 
 // sharedDir mounts a directory of the host at /shared.

@@ -169,18 +169,6 @@ func deleteOften(t *testing.T, what string, want int, remove func() error) {
 	}
 }
 
-func TestShutdown_IsIgnoredWhileATaskLives(t *testing.T) {
-	e := newEnv(t)
-	c := e.run("c1", config{}, "sleep", "1000")
-	direct := e.direct("c1")
-	for _, now := range []bool{false, true} {
-		_, err := direct.Shutdown(e.ctx, &task3.ShutdownRequest{ID: "c1", Now: now})
-		e.must(err, "shutdown")
-		c.runExec(fmt.Sprintf("e%t", now), "true")
-	}
-	c.kill()
-}
-
 // direct calls the shim of a container, past containerd.
 func (e *env) direct(id string) task3.TTRPCTaskService {
 	e.Helper()

@@ -6,14 +6,12 @@ package cri_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
-	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"sandbox.internal/shim/integration/cri"
@@ -26,7 +24,6 @@ type plugin struct {
 	mu   sync.Mutex
 	told []string // guarded by mu
 	pids []uint32 // guarded by mu, of the pods
-	nets []string // guarded by mu: the pods' network namespaces as they are found when a pod runs, and when it stops
 
 	stub stub.Stub
 }
@@ -48,31 +45,11 @@ func (p *plugin) RunPodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pids = append(p.pids, pod.GetPid())
-	p.nets = append(p.nets, network(pod))
 	return nil
-}
-
-// network names the network namespace that a plugin finds where it is told that the pod's is; empty where it is told
-// none.
-func network(pod *api.PodSandbox) string {
-	for _, ns := range pod.GetLinux().GetNamespaces() {
-		if ns.GetType() != "network" {
-			continue
-		}
-		var st unix.Stat_t
-		if err := unix.Stat(ns.GetPath(), &st); err != nil {
-			return fmt.Sprintf("%s: %v", ns.GetPath(), err)
-		}
-		return fmt.Sprintf("net:[%d]", st.Ino)
-	}
-	return ""
 }
 
 func (p *plugin) StopPodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	p.tell("stop " + pod.GetName())
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.nets = append(p.nets, network(pod))
 	return nil
 }
 
@@ -160,38 +137,6 @@ func TestNRIPlugin_SeesAndAdjusts(t *testing.T) {
 			e.Error("the plugin was told no pid of the pod")
 		}
 	})
-}
-
-// A plugin undoes at the stop what it did to the network, in the namespace as CNI's plugins do.
-func TestNRIPlugin_FindsTheNetworkOfThePodUntilItStops(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		change func(*runtimeapi.PodSandboxConfig)
-		host   bool
-	}{
-		{"pids of the pod", in(func(o *runtimeapi.NamespaceOption) { o.Pid = ofPod }), false},
-		{"network of the machine", func(c *runtimeapi.PodSandboxConfig) {
-			in(func(o *runtimeapi.NamespaceOption) { o.Network = ofNode })(c)
-			c.Hostname = ""
-		}, true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			eachWay(t, func(e *env) {
-				nri := e.plug()
-				p := e.pod("p", tt.change)
-				want := ""
-				if !tt.host {
-					want = e.namespace(p.run("c", forever).pid(), "net")
-				}
-				e.must(p.Stop(e.ctx), "stop")
-				nri.mu.Lock()
-				defer nri.mu.Unlock()
-				if got := nri.nets; !slices.Equal(got, []string{want, want}) {
-					e.Errorf("network namespaces at run and at stop = %q, want %q both times", got, want)
-				}
-			})
-		})
-	}
 }
 
 // push changes a running container on the plugin's own account.

@@ -21,7 +21,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"sandbox.internal/shim/integration/cri"
@@ -398,13 +397,7 @@ func infoOf[T any](c *container) T {
 
 // info is the part of a pod's verbose status that the tests look at.
 type info struct {
-	Pid       int            `json:"pid"`
-	Overhead  *infoResources `json:"overhead"`
-	Resources *infoResources `json:"resources"`
-}
-
-type infoResources struct {
-	Linux *runtimeapi.LinuxContainerResources `json:"linux"`
+	Pid int `json:"pid"`
 }
 
 // info returns what the verbose status of the pod has as JSON.
@@ -416,38 +409,6 @@ func (p *pod) info() info {
 	var i info
 	p.e.must(json.Unmarshal([]byte(r.GetInfo()["info"]), &i), "decode the verbose status of the pod")
 	return i
-}
-
-// A kubelet that changes the size of a pod tells of it once.
-func TestUpdate_OfAPodStaysWhenContainerdStartsAgain(t *testing.T) {
-	eachWayAlone(t, func(e *env) {
-		p := e.pod("p")
-		check := func(when string, overhead, resources *runtimeapi.LinuxContainerResources) {
-			e.Helper()
-			got := p.info()
-			if got.Overhead == nil || !proto.Equal(got.Overhead.Linux, overhead) || got.Resources == nil ||
-				!proto.Equal(got.Resources.Linux, resources) {
-				e.Errorf("%s: overhead and resources = %v, %v, want %v, %v", when, got.Overhead, got.Resources,
-					overhead, resources)
-			}
-		}
-		for _, quota := range []int64{20000, 30000} { // the last one counts
-			overhead := &runtimeapi.LinuxContainerResources{CpuShares: 7, MemoryLimitInBytes: 1 << 20}
-			resources := &runtimeapi.LinuxContainerResources{
-				CpuPeriod: 100000, CpuQuota: quota, MemoryLimitInBytes: 64 << 20,
-				Unified:        map[string]string{"memory.high": "1"},
-				HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 1}},
-			}
-			_, err := e.daemon.Runtime.UpdatePodSandboxResources(e.ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
-				PodSandboxId: p.ID, Overhead: overhead, Resources: resources,
-			})
-			e.must(err, "update")
-			check("after the update", overhead, resources)
-			e.must(e.daemon.Stop(), "stop containerd")
-			e.must(e.daemon.Start(e.ctx), "start containerd again")
-			check("after containerd started again", overhead, resources)
-		}
-	})
 }
 
 // The pod lives while containers come and go, which have one shim.

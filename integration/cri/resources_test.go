@@ -16,10 +16,8 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"sandbox.internal/shim/integration/cri"
 	"sandbox.internal/shim/integration/harness"
 )
 
@@ -188,74 +186,6 @@ func unified() bool {
 func booted() bool {
 	_, err := os.Stat("/run/systemd/system")
 	return err == nil
-}
-
-// cgroups lists the directories of a cgroup that are there, in all hierarchies.
-func (e *env) cgroups(path string) []string {
-	e.Helper()
-	roots, err := harness.CgroupRoots()
-	e.must(err, "hierarchies")
-	var dirs []string
-	for _, root := range roots {
-		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
-			dirs = append(dirs, filepath.Join(root, path))
-		}
-	}
-	return dirs
-}
-
-// Not every client of CRI makes it, as a kubelet does.
-func TestCgroupParent_ThatIsAbsentIsMadeAndGoesWithThePod(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		end  func(e *env, p *pod, containers []*container)
-	}{
-		{"removed", func(_ *env, p *pod, _ []*container) { p.remove() }},
-		{"shim killed", func(e *env, p *pod, containers []*container) {
-			e.must(unix.Kill(e.shim(p), unix.SIGKILL), "kill the shim")
-			p.wantState(runtimeapi.PodSandboxState_SANDBOX_NOTREADY)
-			e.wantExited(containers...) // before that containerd does not remove them
-			p.remove()
-		}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			eachWay(t, func(e *env) {
-				above := e.cgroup + "/absent"
-				parent := above + "/parent"
-				p := e.pod("p", linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) { l.CgroupParent = parent }))
-				roots, err := harness.CgroupRoots()
-				e.must(err, "hierarchies")
-				if got := e.cgroups(parent); len(got) != len(roots) {
-					e.Errorf("the parent = %q, want one in each of %q", got, roots)
-				}
-				var containers []*container
-				for _, name := range []string{"a", "b"} {
-					c := p.run(name, forever,
-						limits(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 64 << 20 }))
-					if left := harness.InCgroup(parent + "/" + c.id); len(left) == 0 {
-						e.Error("no process in the container's cgroup below the parent")
-					}
-					if got, err := harness.CgroupFile(parent+"/"+c.id, "memory.limit_in_bytes",
-						"memory.max"); err != nil || got != fmt.Sprint(64<<20) {
-						e.Errorf("memory limit = %s, %v, want 64 MiB", got, err)
-					}
-					containers = append(containers, c)
-				}
-				tt.end(e, p, containers)
-				if e.way == cri.PodSandbox { // what a pause container's start made nobody removes
-					for _, dir := range append(e.cgroups(parent), e.cgroups(above)...) {
-						e.must(os.Remove(dir), "remove the parent")
-					}
-				}
-				if left := append(e.cgroups(parent), e.cgroups(above)...); len(left) > 0 {
-					e.Errorf("left: %q", left)
-				}
-				if len(e.cgroups(e.cgroup)) != len(roots) {
-					e.Error("what was there before is gone")
-				}
-			})
-		})
-	}
 }
 
 func TestCgroupParent_PodInASlice(t *testing.T) {

@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	sandbox "github.com/containerd/containerd/api/runtime/sandbox/v1"
 	task "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -98,8 +98,9 @@ func TestDelete_OfWhatTheShimDeletedIsAnsweredWithoutGo(t *testing.T) {
 		}},
 		{"pod", func(f *fakecontainerd.Fake) (*fakecontainerd.Bundle, *task.DeleteResponse) {
 			s, b := f.Pod("pod", nil)
-			f.Must(s.Sandbox().Stop(f.Ctx, b.ID, 0), "stop")
-			exit, err := s.Sandbox().Wait(f.Ctx, b.ID)
+			_, err := s.Sandbox().StopSandbox(f.Ctx, &sandbox.StopSandboxRequest{SandboxID: b.ID})
+			f.Must(err, "stop")
+			exit, err := s.Sandbox().WaitSandbox(f.Ctx, &sandbox.WaitSandboxRequest{SandboxID: b.ID})
 			f.Must(err, "wait")
 			f.Must(s.Sandbox().Shutdown(f.Ctx, b.ID), "shut down")
 			return b, &task.DeleteResponse{
@@ -126,46 +127,6 @@ func TestDelete_OfWhatTheShimDeletedIsAnsweredWithoutGo(t *testing.T) {
 			f.Remove(b)
 		})
 	}
-}
-
-func TestDelete_CommandsOfAPodRunSideBySide(t *testing.T) {
-	f := newFake(t)
-	pod := f.Bundle("pod", annotate("io.kubernetes.cri.sandbox-id", "pod"), "sleep", "1000")
-	s := f.Shim(pod)
-	s.Run(pod)
-	bundles := []*fakecontainerd.Bundle{pod}
-	for i := range 4 {
-		b := f.Bundle(fmt.Sprintf("app%d", i), annotate("io.kubernetes.cri.sandbox-id", "pod"), "sleep", "1000")
-		_, err := f.Start(b, fakecontainerd.Params, nil)
-		f.Must(err, "start for "+b.ID)
-		s.Run(b)
-		bundles = append(bundles, b, b) // each twice: containerd may ask from two places
-	}
-	kill(f, s)
-	if took := deleteAtOnce(f, bundles); took > deleteLimit {
-		t.Errorf("%d deletes at once took %v, containerd allows %v", len(bundles), took, deleteLimit)
-	}
-}
-
-// deleteAtOnce runs the delete commands of all bundles at once and returns how long that took. Nothing is left of them.
-func deleteAtOnce(f *fakecontainerd.Fake, bundles []*fakecontainerd.Bundle) time.Duration {
-	f.Helper()
-	began := time.Now()
-	var all sync.WaitGroup
-	for _, b := range bundles {
-		all.Go(func() {
-			if _, err := f.DeleteCommand(b); err != nil {
-				f.Errorf("delete of %s: %v", b.ID, err)
-			}
-		})
-	}
-	all.Wait()
-	took := time.Since(began)
-	f.Scope().Check(f)
-	for _, b := range bundles {
-		f.Remove(b)
-	}
-	return took
 }
 
 // wantAllEnded checks that one delete command has ended all that a killed shim had: no process, mount, cgroup or state
@@ -228,37 +189,6 @@ func TestDelete_OneCommandEndsAllThatAKilledShimHad(t *testing.T) {
 			wantAllEnded(f, bundles...)
 		})
 	}
-}
-
-// Since 2.4 containerd calls delete after every container that it has deleted, while the shim goes on.
-func TestDelete_LeavesTheOthersToALivingShim(t *testing.T) {
-	harness.OursOnly(t, "who cleans up knows all that a shim had")
-	f := newFake(t)
-	s, bundles := group(f, 3)
-	kills := &task.KillRequest{ID: "app0", Signal: 9}
-	_, err := s.Kill(f.Ctx, kills)
-	f.Must(err, "kill")
-	_, err = s.Wait(f.Ctx, &task.WaitRequest{ID: "app0"})
-	f.Must(err, "wait")
-	_, err = s.Delete(f.Ctx, &task.DeleteRequest{ID: "app0"})
-	f.Must(err, "delete")
-	r, err := f.DeleteCommand(bundles[1])
-	f.Must(err, "delete command")
-	if r.GetExitStatus() != 137 || r.GetPid() == 0 || r.GetExitedAt() == nil {
-		t.Errorf("delete command = %v, want the pid and exit that Delete answered", r)
-	}
-	f.Remove(bundles[1])
-	for _, b := range []*fakecontainerd.Bundle{bundles[0], bundles[2], bundles[3]} {
-		state, err := s.State(f.Ctx, &task.StateRequest{ID: b.ID})
-		f.Must(err, "state of "+b.ID)
-		if !harness.Alive(int(state.GetPid())) {
-			t.Errorf("init of %s does not live any more", b.ID)
-		}
-	}
-	for _, b := range []*fakecontainerd.Bundle{bundles[2], bundles[3], bundles[0]} {
-		s.KillAndDelete(b)
-	}
-	s.End()
 }
 
 func TestDelete_ThirtyContainersOfAKilledShimEndInTime(t *testing.T) {
@@ -346,9 +276,8 @@ func TestShim_EndsByItselfWhenIdle(t *testing.T) {
 		}},
 		{name: "when its bundle is gone", reach: func(f *fakecontainerd.Fake, s *fakecontainerd.Shim, b *fakecontainerd.Bundle) {
 			f.Must(s.CreateSandbox(b, nil), "create")
-			_, err := s.Sandbox().Start(f.Ctx, "pod")
-			f.Must(err, "start")
-			_, err = f.DeleteCommand(b)
+			f.Must(s.Sandbox().Start(f.Ctx, "pod"), "start")
+			_, err := f.DeleteCommand(b)
 			f.Must(err, "delete")
 			f.Remove(b)
 		}},

@@ -17,7 +17,6 @@ import (
 	"github.com/containerd/containerd/api/events"
 	task "github.com/containerd/containerd/api/runtime/task/v3"
 	tasktypes "github.com/containerd/containerd/api/types/task"
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -135,31 +134,6 @@ func TestDelete_IsAnsweredWhenItsEventIsDelivered(t *testing.T) {
 	f.Remove(b)
 }
 
-func TestShim_IsSharedByContainersOfOneGroup(t *testing.T) {
-	f := newFake(t)
-	for _, key := range []string{"io.kubernetes.cri.sandbox-id", "io.containerd.runc.v2.group"} {
-		t.Run(key, func(t *testing.T) {
-			pod := f.Bundle("pod", annotate(key, "pod"), "sleep", "1000")
-			app := f.Bundle("app", annotate(key, "pod"), "sleep", "1000")
-			s := f.Shim(pod)
-			s.Run(pod)
-			a, err := f.Start(app, fakecontainerd.Params, nil)
-			f.Must(err, "start for app")
-			if a.Address != s.Answer.Address {
-				t.Errorf("address for app = %q, want the pod's, %q", a.Address, s.Answer.Address)
-			}
-			s.Run(app)
-			s.KillAndDelete(app)
-			if _, err := s.State(f.Ctx, &task.StateRequest{ID: "pod"}); err != nil {
-				t.Errorf("State of pod after app is gone = %v, want nil", err)
-			}
-			s.KillAndDelete(pod)
-			s.End()
-			f.Scope().Check(t)
-		})
-	}
-}
-
 func TestShim_OutlivesTheFirstContainerOfItsGroup(t *testing.T) {
 	f := newFake(t)
 	const key = "io.containerd.runc.v2.group"
@@ -211,68 +185,7 @@ func TestShim_KeepsNothingOfContainersThatAreGone(t *testing.T) {
 	s.End()
 }
 
-// answerLimit is how long State may take while something else hangs: containerd gives it 2 s. The promise is 100 ms;
-// the difference is for a busy test machine.
-const answerLimit = time.Second
-
-// within runs call and fails the test when it takes longer than answerLimit.
-func within(t *testing.T, what string, call func() error) error {
-	t.Helper()
-	began := time.Now()
-	err := call()
-	if took := time.Since(began); took > answerLimit {
-		t.Errorf("%s took %v, want %v at most", what, took, answerLimit)
-	}
-	return err
-}
-
 const groupKey = "io.containerd.runc.v2.group"
-
-func TestStart_WhileItHangsTheContainerCanBeKilled(t *testing.T) {
-	harness.OursOnly(t, "State and Kill answer whatever else hangs")
-	f := newFake(t)
-	b := f.Bundle("c1", nil, "sleep", "1000")
-	s := f.Shim(b)
-	c, err := s.Create(f.Ctx, b.CreateRequest())
-	f.Must(err, "create")
-	// Start waits for the created process to take it up, which it does not while it is stopped.
-	f.Must(unix.Kill(int(c.GetPid()), unix.SIGSTOP), "stop the process")
-	started := make(chan error, 1)
-	go func() {
-		_, err := s.Start(f.Ctx, &task.StartRequest{ID: "c1"})
-		started <- err
-	}()
-	// Nothing tells when Start is on its way in the shim, so State is asked often enough to meet it there.
-	for range 100 {
-		f.Must(within(t, "State", func() error {
-			_, err := s.State(f.Ctx, &task.StateRequest{ID: "c1"})
-			return err
-		}), "state")
-	}
-	f.Must(within(t, "Kill", func() error {
-		_, err := s.Kill(f.Ctx, &task.KillRequest{ID: "c1", Signal: 9})
-		return err
-	}), "kill")
-	startErr := <-started
-	w, err := s.Wait(f.Ctx, &task.WaitRequest{ID: "c1"})
-	f.Must(err, "wait")
-	if w.GetExitStatus() != 137 {
-		t.Errorf("exit status = %d, want 137", w.GetExitStatus())
-	}
-	st, err := s.State(f.Ctx, &task.StateRequest{ID: "c1"})
-	f.Must(err, "state")
-	if st.GetStatus() != tasktypes.Status_STOPPED {
-		t.Errorf("status = %v, want stopped", st.GetStatus())
-	}
-	_, err = s.Delete(f.Ctx, &task.DeleteRequest{ID: "c1"})
-	f.Must(err, "delete")
-	want := "create c1 | start c1 | exit c1 137 | delete c1"
-	if startErr != nil {
-		want = "create c1 | exit c1 137 | delete c1"
-	}
-	f.WantEvents("c1", want)
-	s.End()
-}
 
 func TestDelete_RemovesAContainerWhoseCreateWasCutShort(t *testing.T) {
 	harness.OursOnly(t, "a create that is cut short leaves no cgroup")
@@ -299,36 +212,6 @@ func TestDelete_RemovesAContainerWhoseCreateWasCutShort(t *testing.T) {
 	gate.Open() // the hook was the shim's child and is nobody's now
 	f.Scope().Check(t)
 	f.Remove(b)
-}
-
-// Nothing tells the shim that the client of a call has gone: it finishes the call, or undoes it.
-func TestCreate_ClientHangsUpAndTheContainerCanBeDeleted(t *testing.T) {
-	harness.OursOnly(t, "a container that is being created is told from one that is not there")
-	f := newFake(t)
-	gate := harness.NewGate(f, f.Dir)
-	b := f.Bundle("c1", gate.InCreate, "sleep", "1000")
-	s := f.Shim(b)
-	hasty := f.Dial(s.Answer.Address, "v3")
-	created := make(chan error, 1)
-	go func() {
-		_, err := hasty.Create(f.Ctx, b.CreateRequest())
-		created <- err
-	}()
-	gate.WaitReached()
-	f.Must(hasty.Close(), "hang up")
-	if err := <-created; err == nil {
-		t.Error("Create over a connection that was cut = nil, want an error")
-	}
-	gate.Open()
-	harness.Eventually(t, "the container is there, or gone", func() error {
-		_, err := s.Delete(f.Ctx, &task.DeleteRequest{ID: "c1"})
-		if err == nil || errors.Is(err, errdefs.ErrNotFound) {
-			return nil
-		}
-		return err
-	})
-	f.Remove(b)
-	s.End()
 }
 
 // A node has hundreds of shims, and each may have had a burst.

@@ -15,12 +15,10 @@ import (
 )
 
 // Sandbox is the Sandbox service of a shim, asked in the class of errors that containerd would see.
-type Sandbox struct{ caller caller }
+type Sandbox struct{ sandbox.TTRPCSandboxService }
 
 // Sandbox calls the Sandbox service over the connection of t.
-func (t Task) Sandbox() Sandbox {
-	return Sandbox{caller{t.client, "containerd.runtime.sandbox.v1.Sandbox"}}
-}
+func (t Task) Sandbox() Sandbox { return Sandbox{sandbox.NewTTRPCSandboxClient(t.client)} }
 
 // SandboxBundle makes the bundle of a sandbox as containerd's controller does: in a root of its own, without a
 // configuration.
@@ -51,34 +49,15 @@ func (f *Fake) PodConfig(change func(*cri.PodSandboxConfig)) *anypb.Any {
 	return &anypb.Any{TypeUrl: "runtime.v1.PodSandboxConfig", Value: value}
 }
 
-// Create calls CreateSandbox.
-func (s Sandbox) Create(ctx context.Context, r *sandbox.CreateSandboxRequest) error {
-	_, err := call[sandbox.CreateSandboxResponse](ctx, s.caller, "CreateSandbox", r)
-	return err
-}
-
 // Start calls StartSandbox.
-func (s Sandbox) Start(ctx context.Context, id string) (*sandbox.StartSandboxResponse, error) {
-	return call[sandbox.StartSandboxResponse](ctx, s.caller, "StartSandbox",
-		&sandbox.StartSandboxRequest{SandboxID: id})
-}
-
-// Stop calls StopSandbox.
-func (s Sandbox) Stop(ctx context.Context, id string, seconds uint32) error {
-	_, err := call[sandbox.StopSandboxResponse](ctx, s.caller, "StopSandbox",
-		&sandbox.StopSandboxRequest{SandboxID: id, TimeoutSecs: seconds})
+func (s Sandbox) Start(ctx context.Context, id string) error {
+	_, err := s.StartSandbox(ctx, &sandbox.StartSandboxRequest{SandboxID: id})
 	return err
-}
-
-// Wait calls WaitSandbox.
-func (s Sandbox) Wait(ctx context.Context, id string) (*sandbox.WaitSandboxResponse, error) {
-	return call[sandbox.WaitSandboxResponse](ctx, s.caller, "WaitSandbox", &sandbox.WaitSandboxRequest{SandboxID: id})
 }
 
 // Shutdown calls ShutdownSandbox.
 func (s Sandbox) Shutdown(ctx context.Context, id string) error {
-	_, err := call[sandbox.ShutdownSandboxResponse](ctx, s.caller, "ShutdownSandbox",
-		&sandbox.ShutdownSandboxRequest{SandboxID: id})
+	_, err := s.ShutdownSandbox(ctx, &sandbox.ShutdownSandboxRequest{SandboxID: id})
 	return err
 }
 
@@ -88,14 +67,14 @@ func (f *Fake) Pod(id string, change func(*cri.PodSandboxConfig)) (*Shim, *Bundl
 	b := f.SandboxBundle(id)
 	s := f.Shim(b)
 	f.Must(s.CreateSandbox(b, change), "create sandbox")
-	_, err := s.Sandbox().Start(f.Ctx, id)
-	f.Must(err, "start sandbox")
+	f.Must(s.Sandbox().Start(f.Ctx, id), "start sandbox")
 	return s, b
 }
 
 // CreateSandbox creates the sandbox of a bundle, whose configuration change alters.
 func (s *Shim) CreateSandbox(b *Bundle, change func(*cri.PodSandboxConfig)) error {
-	return s.Sandbox().Create(s.fake.Ctx, &sandbox.CreateSandboxRequest{
+	_, err := s.Sandbox().CreateSandbox(s.fake.Ctx, &sandbox.CreateSandboxRequest{
 		SandboxID: b.ID, BundlePath: b.Path, Options: s.fake.PodConfig(change),
 	})
+	return err
 }

@@ -159,7 +159,7 @@ func (f *Fake) Shim(b *Bundle) *Shim {
 func (f *Fake) Connect(b *Bundle, a Answer) *Shim {
 	f.Helper()
 	t := f.Dial(a.Address, "v3")
-	r, err := t.Connect(f.Ctx, &connect{ID: b.ID})
+	r, err := t.Connect(f.Ctx, &task.ConnectRequest{ID: b.ID})
 	f.Must(err, "connect")
 	return &Shim{Task: t, fake: f, Answer: a, Pid: int(r.GetShimPid()), bundle: b}
 }

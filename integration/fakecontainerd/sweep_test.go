@@ -353,7 +353,7 @@ func sweepOps() []sweepOp {
 				c.Linux.SecurityContext.NamespaceOptions.Network = cri.NamespaceMode_POD
 			})
 			if err == nil {
-				_, err = w.pod.Sandbox().Start(w.Ctx, w.bundle.ID)
+				err = w.pod.Sandbox().Start(w.Ctx, w.bundle.ID)
 			}
 			return err
 		}},
