@@ -158,7 +158,7 @@ func TestCgroup2_WithoutAController(t *testing.T) {
 	needCgroup2(t)
 	const all = "memory" // boot with cgroup_disable=memory
 	if slices.Contains(strings.Fields(control(t, "/sys/fs/cgroup", "cgroup.controllers")), all) {
-		lacking(t, "nomemory", "a kernel without the memory controller (cgroup_disable=memory)")
+		harness.Lacking(t, "nomemory", "a kernel without the memory controller (cgroup_disable=memory)")
 	}
 	e := newEnv(t)
 	_, err := e.tryCreate("c1", config{opts: with(oci.WithMemoryLimit(64 * mib))}, "true")

@@ -51,10 +51,10 @@ func TestCheckpoint_WithoutCRIUTheErrorNamesIt(t *testing.T) {
 func needCriu(tb testing.TB) {
 	tb.Helper()
 	if out, err := exec.Command("criu", "check").CombinedOutput(); err != nil {
-		lacking(tb, "criu", "a criu that works with this kernel: "+err.Error()+"\n"+string(out))
+		harness.Lacking(tb, "criu", "a criu that works with this kernel: "+err.Error()+"\n"+string(out))
 	}
 	if _, err := exec.LookPath("iptables-restore"); err != nil {
-		lacking(tb, "criu", "iptables-restore, which criu calls")
+		harness.Lacking(tb, "criu", "iptables-restore, which criu calls")
 	}
 }
 

@@ -34,10 +34,10 @@ func needCPUSet2(t *testing.T) {
 	t.Helper()
 	harness.OursOnly(t, "a cpuset that follows another")
 	if !unified() || !slices.Contains(strings.Fields(control(t, "/sys/fs/cgroup", "cgroup.controllers")), "cpuset") {
-		lacking(t, "cpuset2", "cgroup v2 with the cpuset controller (make test-v2)")
+		harness.Lacking(t, "cpuset2", "cgroup v2 with the cpuset controller (make test-v2)")
 	}
 	if got := control(t, "/sys/devices/system/cpu", "online"); got != "0-3" {
-		lacking(t, "cpuset2", "the CPUs 0-3, not "+got)
+		harness.Lacking(t, "cpuset2", "the CPUs 0-3, not "+got)
 	}
 }
 

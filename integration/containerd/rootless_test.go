@@ -35,7 +35,7 @@ const inUserNamespace = `exec setpriv --reuid=%[1]d --regid=%[1]d --clear-groups
 func rootless(t *testing.T) *fakecontainerd.Fake {
 	t.Helper()
 	if out, err := exec.Command("sh", "-c", fmt.Sprintf(inUserNamespace, nobody, "true")).CombinedOutput(); err != nil {
-		lacking(t, "userns", fmt.Sprintf("user namespaces for a user without rights: %v: %s", err, out))
+		harness.Lacking(t, "userns", fmt.Sprintf("user namespaces for a user without rights: %v: %s", err, out))
 	}
 	dir, rootfs := publicDir(t), publicDir(t)
 	programs := shared.Env

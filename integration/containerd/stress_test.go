@@ -225,12 +225,6 @@ func TestKill_OfAPausedContainerWorksAtOnceOrAtResume(t *testing.T) {
 	})
 }
 
-// lacking skips the test and names what it needs, or fails it where SHIM_TEST_REQUIRE lists name.
-func lacking(tb testing.TB, name, what string) {
-	tb.Helper()
-	harness.Lacking(tb, name, what)
-}
-
 // frozenFS mounts a file system of its own and returns where. From freeze to thaw, who writes to it is in
 // uninterruptible sleep, which no signal ends. Both are called once at most in effect; the test's end thaws too.
 func frozenFS(t *testing.T) (dir string, freeze, thaw func()) {
@@ -242,7 +236,7 @@ func frozenFS(t *testing.T) (dir string, freeze, thaw func()) {
 		{"mount", "-o", "loop", image, dir},
 	} {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-			lacking(t, "loop", fmt.Sprintf("ext4 on a loop device: %v: %v: %s", command, err, out))
+			harness.Lacking(t, "loop", fmt.Sprintf("ext4 on a loop device: %v: %v: %s", command, err, out))
 		}
 	}
 	t.Cleanup(func() {

@@ -38,7 +38,7 @@ func newSystemdEnv(t *testing.T) *env {
 func newSystemdEnvOn(t *testing.T, c *harness.Containerd) *env {
 	t.Helper()
 	if _, err := os.Stat("/run/systemd/system"); err != nil { // sd_booted(3)
-		lacking(t, "systemd", "systemd as pid 1 (make test-systemd)")
+		harness.Lacking(t, "systemd", "systemd as pid 1 (make test-systemd)")
 	}
 	e := newEnvOn(t, c)
 	e.Cleanup(func() {
@@ -58,7 +58,7 @@ func newSystemdEnvOn(t *testing.T, c *harness.Containerd) *env {
 func needCgroup2(tb testing.TB) {
 	tb.Helper()
 	if !unified() {
-		lacking(tb, "cgroup2", "cgroup v2 alone (make test-v2)")
+		harness.Lacking(tb, "cgroup2", "cgroup v2 alone (make test-v2)")
 	}
 }
 
@@ -71,7 +71,7 @@ func unified() bool {
 func needGuest(tb testing.TB) {
 	tb.Helper()
 	if _, err := os.Stat("/run/guest"); err != nil {
-		lacking(tb, "guest", "a virtual machine of its own (make test-systemd)")
+		harness.Lacking(tb, "guest", "a virtual machine of its own (make test-systemd)")
 	}
 }
 

@@ -347,7 +347,7 @@ func needNode(t *testing.T) {
 			return
 		}
 	}
-	lacking(t, "node", "a virtual machine of its own (make test-node)")
+	harness.Lacking(t, "node", "a virtual machine of its own (make test-node)")
 }
 
 // sysctl sets a kernel parameter until the test ends, and skips the test where the kernel has none of that name.

@@ -86,10 +86,9 @@ func (s Scope) Leaks() []string {
 
 func (s Scope) procs() []Proc {
 	list := s.shims()
-	for _, path := range s.cgroups() {
+	for _, path := range s.cgroups() { // also of a pod, with the process that holds its namespaces
 		list = append(list, inCgroup(path)...)
 	}
-	list = append(list, orphanedHolders()...)
 	for _, dir := range s.Dirs {
 		list = append(list, below(dir)...)
 	}

@@ -165,30 +165,6 @@ func Holders(shim int) []Proc {
 	return procs(func(p Proc) bool { return isHolder(p) && isChild(p.Pid, shim) })
 }
 
-// orphanedHolders lists those whose shim has ended, with which they should have ended, and which are still in the cgroups
-// of this process: a pod's own, where it is found by inCgroup, names the test that it belongs to.
-func orphanedHolders() []Proc {
-	own, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return nil
-	}
-	return procs(func(p Proc) bool {
-		if !isHolder(p) {
-			return false
-		}
-		group, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.Pid))
-		if err != nil || !bytes.Equal(group, own) {
-			return false
-		}
-		ppid, err := procStatus(p.Pid, "PPid")
-		if err != nil {
-			return false
-		}
-		parent, err := os.ReadFile("/proc/" + ppid + "/comm")
-		return err == nil && !strings.HasPrefix(string(parent), "containerd-shim")
-	})
-}
-
 func isHolder(p Proc) bool {
 	name, err := procStatus(p.Pid, "Name")
 	return err == nil && name == "sandbox-init"
