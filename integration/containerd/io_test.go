@@ -23,26 +23,6 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestDelete_DoesNotWaitWhereNobodyHoldsTheOutput(t *testing.T) {
-	e := newEnv(t)
-	parent := e.run("c1", config{}, "sleep", "1000")
-	var slowest time.Duration
-	for i := range 10 {
-		for _, terminal := range []bool{false, true} {
-			x := parent.startExec(fmt.Sprintf("x%d-%t", i, terminal), config{terminal: terminal}, nil, "echo", "hello")
-			x.exit()
-			began := time.Now()
-			x.delete()
-			slowest = max(slowest, time.Since(began))
-		}
-	}
-	// Half of the time that children which hold the output are given.
-	if slowest > time.Second {
-		t.Errorf("the slowest Delete took %v, want less than 1s", slowest)
-	}
-	parent.kill()
-}
-
 // The client decides how long to wait for it.
 func TestExec_WhatItLeavesBehindHasTheOutputUntilDelete(t *testing.T) {
 	// left writes on a signal, and records the outcome in a file.

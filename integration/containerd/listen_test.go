@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
@@ -59,11 +58,6 @@ func (t *task) dial(address, text string) {
 	}
 }
 
-// sharedDir mounts a directory of the host at /shared.
-func sharedDir(dir string) oci.SpecOpts {
-	return oci.WithMounts([]specs.Mount{{Destination: "/shared", Type: "bind", Source: dir, Options: []string{"bind"}}})
-}
-
 func TestListen_UnixSocketFilesOfAKilledShimAreRemoved(t *testing.T) {
 	harness.OursOnly(t, "listen")
 	parent := newEnv(t)
@@ -87,7 +81,7 @@ func TestListen_UnixSocketFilesOfAKilledShimAreRemoved(t *testing.T) {
 			root := filepath.Join(dir, "root")
 			e.must(harness.WriteRootfs(e.containerd.Env, root), "a root file system that stays")
 			id := "c" + strconv.Itoa(i)
-			opts := with(oci.WithEnv([]string{"PATH=/bin"}), sharedDir(filepath.Join(dir, "volume")),
+			opts := with(oci.WithEnv([]string{"PATH=/bin"}), bind(filepath.Join(dir, "volume"), "/shared"),
 				sockets("unix:///shared/s unix:///shared/sub/s?type=dgram unix:///tmp/s unix:///run/s unix:///dev/shm/s"))
 			c := e.run(id, config{rootfs: root, opts: opts}, "/bin/sh", "-c", tt.script+"\necho done; exec sleep 1000")
 			c.out.WaitFor(t, "done")

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -111,22 +110,6 @@ func TestNotify_ExitBeforeReadyFailsStart(t *testing.T) {
 		`last STATUS "bad configuration"`)
 	c.wantExit(3)
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 3 | delete c1")
-}
-
-func TestNotify_KillEndsAStartThatWaits(t *testing.T) {
-	harness.OursOnly(t, "notify")
-	e := newEnv(t)
-	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", "touch /tmp/runs; sleep 1000")
-	started := c.starting()
-	c.file("/tmp/runs")
-	if _, err := c.process.Delete(e.ctx); !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("Delete while it is not ready = %v, want failed precondition, as for any that runs", err)
-	}
-	c.notStarted(started)
-	e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill")
-	wantError(t, <-started, errdefs.ErrAborted, "init exited before READY=1 came, with status 137")
-	c.wantExit(137)
-	e.wantEvents("c1", "create c1 | start c1 | exit c1 137 | delete c1")
 }
 
 // Permissions are those of the container: its root owns the socket, and each of its users may send.

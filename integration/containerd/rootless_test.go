@@ -4,6 +4,7 @@
 package containerd_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -40,29 +41,15 @@ func rootless(t *testing.T) *fakecontainerd.Fake {
 	dir, rootfs := publicDir(t), publicDir(t)
 	programs := shared.Env
 	binary := filepath.Join(dir, "shim")
-	copyFile(t, programs.Shim, binary)
 	programs.Shim = filepath.Join(dir, filepath.Base(programs.Shim))
 	script := "#!/bin/sh\n" + fmt.Sprintf(inUserNamespace, nobody, binary) + "\n"
-	if err := os.WriteFile(programs.Shim, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := harness.WriteRootfs(programs, rootfs); err != nil {
+	if err := errors.Join(copyProgram(shared.Env.Shim, binary), os.WriteFile(programs.Shim, []byte(script), 0o755),
+		harness.WriteRootfs(programs, rootfs)); err != nil {
 		t.Fatal(err)
 	}
 	f := fakecontainerd.New(t, programs, rootfs)
 	f.Must(os.Chown(f.Dir, nobody, nobody), "directory of containerd")
 	return f
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	data, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, data, 0o755)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // rootlessBundle is a bundle as nerdctl and buildkit make it without cgroups: no path, and nothing that needs another

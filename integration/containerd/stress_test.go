@@ -195,13 +195,6 @@ func TestKill_OfAPausedContainerWorksAtOnceOrAtResume(t *testing.T) {
 		e.must(c.Pause(e.ctx), "pause")
 		c.kill()
 	})
-	t.Run("SIGKILL to all at once", func(t *testing.T) {
-		e := parent.sub(t)
-		c := e.run("k2", config{}, "sh", "-c", "sleep 1000 & wait")
-		e.must(c.Pause(e.ctx), "pause")
-		e.must(c.process.Kill(e.ctx, syscall.SIGKILL, client.WithKillAll), "kill all")
-		c.wantExit(137)
-	})
 	t.Run("SIGKILL to an exec when it is resumed", func(t *testing.T) {
 		e := parent.sub(t)
 		c := e.run("k3", config{}, "sleep", "1000")
