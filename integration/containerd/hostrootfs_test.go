@@ -218,9 +218,10 @@ const (
 func TestHostRootfs_UserOfTheHostStaysThatUser(t *testing.T) {
 	e, empty := newHostEnv(t)
 	const user = "daemon" // of every Debian
-	out, err := exec.CommandContext(t.Context(), "sh", "-c", "id "+user+"; getent passwd "+user+" | cut -d : -f 6").Output()
+	out, err := exec.Command("sh", "-c", "id "+user+"; getent passwd "+user+" | cut -d : -f 6").Output()
 	e.must(err, "id")
-	c := e.run("c1", hostConfig(empty, annotations(annotationHostUser, user)), "/bin/sh", "-c", "id; echo $HOME; sleep 1000")
+	cfg := hostConfig(empty, annotations(annotationHostUser, user))
+	c := e.run("c1", cfg, "/bin/sh", "-c", "id; echo $HOME; sleep 1000")
 	c.out.WaitFor(t, strings.SplitAfter(string(out), "\n")[1])
 	for who, got := range map[string]string{
 		"the container": c.out.String(), "an exec": c.runExec("e1", "/bin/sh", "-c", "id; echo $HOME").out.String(),

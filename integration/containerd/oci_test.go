@@ -227,7 +227,9 @@ func TestSpec_ReachesTheProcess(t *testing.T) {
 	process := func(p *specs.Process) {
 		p.Env, p.Cwd, p.NoNewPrivileges, p.OOMScoreAdj = append(p.Env, "GREETING=hello"), "/tmp", true, &score
 		p.User = specs.User{UID: 1000, GID: 1000, AdditionalGids: []uint32{77}, Umask: new(uint32(0o27))}
-		p.Capabilities = &specs.LinuxCapabilities{Bounding: one, Effective: one, Permitted: one, Inheritable: one, Ambient: one}
+		p.Capabilities = &specs.LinuxCapabilities{
+			Bounding: one, Effective: one, Permitted: one, Inheritable: one, Ambient: one,
+		}
 		p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 101, Hard: 202}}
 		p.Scheduler = &specs.Scheduler{Policy: specs.SchedBatch, Nice: 7}
 		p.IOPriority = &specs.LinuxIOPriority{Class: specs.IOPRIO_CLASS_BE, Priority: 6}
@@ -296,7 +298,7 @@ func TestSpec_UserNamespace(t *testing.T) {
 		terminal: true,
 		new:      []client.NewContainerOpts{client.WithUserNSRemappedSnapshot("c1-root", e.image, idMap, idMap)},
 		opts:     with(oci.WithUserNamespace(idMap, idMap), oci.WithTTYSize(80, 24)),
-	}, "sh", "-c", "stat -c %u $(tty) /bin/busybox; stty size; tr -s ' ' </proc/self/uid_map; touch /new; echo ready; sleep 1000")
+	}, "sh", "-c", "stat -c %u $(tty) /bin/busybox; stty size; tr -s ' ' </proc/self/uid_map; touch /new; echo ready; cat")
 	c.out.WaitFor(t, "ready")
 	if got, want := c.out.String(), fmt.Sprintf("0\r\n0\r\n24 80\r\n 0 %d 65536\r\nready\r\n", mapped); got != want {
 		t.Errorf("output = %q, want %q", got, want)

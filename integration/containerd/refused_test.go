@@ -139,14 +139,16 @@ func TestRefused_InOneSentenceThatNamesTheField(t *testing.T) {
 	wantError(t, err, errdefs.ErrInvalidArgument, "root.path", full, "empty directory")
 	_, err = e.tryCreate("option", config{new: withOptions(e, "StopTimeout = 'soon'")}, "true")
 	wantError(t, err, errdefs.ErrInvalidArgument, "StopTimeout", `"soon"`, "10s")
-	_, err = e.tryCreate("options", config{new: []client.NewContainerOpts{client.WithRuntime(e.containerd.Env.Runtime, &specs.LinuxResources{})}}, "true")
+	other := client.WithRuntime(e.containerd.Env.Runtime, &specs.LinuxResources{})
+	_, err = e.tryCreate("options", config{new: []client.NewContainerOpts{other}}, "true")
 	wantError(t, err, nil, "LinuxResources")
-	_, err = c.tryExec("limits", config{}, func(p *specs.Process) { p.Env = append(p.Env, "SANDBOX_LIMIT_PIDS=5") }, "true")
+	_, err = c.tryExec("limits", config{}, func(p *specs.Process) { p.Env = []string{"SANDBOX_LIMIT_PIDS=5"} }, "true")
 	wantError(t, err, errdefs.ErrInvalidArgument, `SANDBOX_LIMIT_PIDS "5": needs the setting exec-limits`)
 	err = c.Update(e.ctx, client.WithResources(&specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(999))}}))
 	wantError(t, err, errdefs.ErrInvalidArgument, "linux.resources.cpu.quota 999: must be at least 1000 µs")
-	_, err = e.client.TaskService().Exec(e.ctx,
-		&tasks.ExecProcessRequest{ContainerID: "c1", ExecID: "e1", Spec: &anypb.Any{TypeUrl: "example.com/Spec", Value: []byte("{}")}})
+	_, err = e.client.TaskService().Exec(e.ctx, &tasks.ExecProcessRequest{
+		ContainerID: "c1", ExecID: "e1", Spec: &anypb.Any{TypeUrl: "example.com/Spec", Value: []byte("{}")},
+	})
 	wantError(t, errgrpc.ToNative(err), errdefs.ErrInvalidArgument, "example.com/Spec")
 	if !unified() {
 		_, err = e.tryCreate("cpuset", config{opts: with(spec(set("cpuset.source", "parent")))}, "true")

@@ -59,7 +59,9 @@ func TestNamespace_PIDsAreNotTheHostsUnlessThePodsAre(t *testing.T) {
 				if e.namespace(c.pid(), "pid") == e.namespace(os.Getpid(), "pid") {
 					e.Error("its PID namespace is the machine's")
 				}
-				c.wantExec("none", "sh", "-c", fmt.Sprintf("grep -l containerd /proc/[0-9]*/comm || test -e /proc/%d || echo none", p.info().Pid))
+				c.wantExec("none", "sh", "-c", fmt.Sprintf(
+					"grep -l containerd /proc/[0-9]*/comm || test -e /proc/%d || echo none", p.info().Pid,
+				))
 				if e.way == cri.Shim && tt.pod == own {
 					c.wantExec("sh", "cat", "/proc/1/comm")
 				}
@@ -328,7 +330,7 @@ func TestNetwork_OfAPod(t *testing.T) {
 		p, other := e.pod("p", func(c *runtimeapi.PodSandboxConfig) {
 			c.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 8080, HostPort: 18080}}
 		}), e.pod("other")
-		p.run("web", []string{"sh", "-c", "mkdir /tmp/www && echo hello >/tmp/www/index.html && exec httpd -f -p 8080 -h /tmp/www"})
+		p.run("web", []string{"sh", "-c", "cd /tmp && echo hello >index.html && exec httpd -f -p 8080"})
 		client, stranger := p.run("client", forever), other.run("stranger", forever)
 		address := p.status().GetNetwork().GetIp()
 		if net.ParseIP(address) == nil || address == other.status().GetNetwork().GetIp() {
@@ -358,7 +360,8 @@ func TestUserNamespace_PodHasUsersOfItsOwn(t *testing.T) {
 		}
 		mapped := func(m *runtimeapi.Mount) { m.UidMappings, m.GidMappings = mapping(), mapping() }
 		p := e.pod("p", ownUsers)
-		a, b := p.run("a", forever, mounted(dir, "/mapped", mapped), mounted(dir, "/plain"), image("/image", "", mapped)), p.run("b", forever)
+		a, b := p.run("a", forever, mounted(dir, "/mapped", mapped), mounted(dir, "/plain"), image("/image", "", mapped)),
+			p.run("b", forever)
 		for _, file := range []string{"uid_map", "gid_map"} {
 			a.wantExec(fmt.Sprintf("0 %d %d", firstUser, users), "sh", "-c", "echo $(cat /proc/self/"+file+")")
 		}
@@ -412,7 +415,9 @@ func TestPodFiles_AreThePodsOrTheHosts(t *testing.T) {
 	}{
 		"the machine's": {nil, machine("/etc/resolv.conf")},
 		"its own": {
-			&runtimeapi.DNSConfig{Servers: []string{"10.0.0.10", "fd00::10"}, Searches: searches, Options: []string{"ndots:5", "edns0"}},
+			&runtimeapi.DNSConfig{
+				Servers: []string{"10.0.0.10", "fd00::10"}, Searches: searches, Options: []string{"ndots:5", "edns0"},
+			},
 			"search " + strings.Join(searches, " ") + "\nnameserver 10.0.0.10\nnameserver fd00::10\noptions ndots:5 edns0",
 		},
 	} {
@@ -444,9 +449,9 @@ func TestVolume_OfTheHostOrAnImage(t *testing.T) {
 			mounted(dir, "/ro", func(m *runtimeapi.Mount) { m.Readonly = true }),
 			mounted(dir, "/rro", func(m *runtimeapi.Mount) { m.Readonly, m.RecursiveReadOnly = true, true }))
 		b := p.run("b", forever, image("/image", ""))
-		a.wantExec("/rw/file\n/ro/sub/file", "sh", "-c", // read-only alone does not hold below
-			"for f in /rw/file /ro/file /ro/sub/file /rro/file /rro/sub/file /image/file; do touch $f 2>/dev/null && echo $f; done; true")
-		if _, err := os.Stat(filepath.Join(dir, "file")); err != nil {
+		a.wantExec("/rw/f\n/ro/sub/f", "sh", "-c", // read-only alone does not hold below
+			"for f in /rw/f /ro/f /ro/sub/f /rro/f /rro/sub/f /image/f; do touch $f 2>/dev/null && echo $f; done; true")
+		if _, err := os.Stat(filepath.Join(dir, "f")); err != nil {
 			e.Errorf("file on the machine: %v", err)
 		}
 		a.wantExec("hello\nbelow", "cat", "/image/"+harness.Greeting, "/part/file")

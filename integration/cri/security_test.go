@@ -164,12 +164,13 @@ func TestSecurity_OfContainers(t *testing.T) {
 			})
 		}
 		const mode = "awk '/^Seccomp:/ {print $2}' /proc/self/status"
-		p.run("default", forever).wantExec("2 refused", "sh", "-c", "echo $("+mode+") $(unshare -m true 2>/dev/null || echo refused)")
+		p.run("default", forever).
+			wantExec("2 refused", "sh", "-c", "echo $("+mode+") $(unshare -m true 2>/dev/null || echo refused)")
 		p.run("own", forever, filtered(runtimeapi.SecurityProfile_Localhost, profile)).
 			wantExec("refused", "sh", "-c", "touch /tmp/file; mkdir /tmp/x 2>/dev/null || echo refused")
 		p.run("none", forever, filtered(runtimeapi.SecurityProfile_Unconfined, "")).wantExec("0", "sh", "-c", mode)
-		if _, err := p.tryCreate("absent", forever, filtered(runtimeapi.SecurityProfile_Localhost, "/absent.json")); err == nil ||
-			!strings.Contains(err.Error(), "/absent.json") {
+		_, err := p.tryCreate("absent", forever, filtered(runtimeapi.SecurityProfile_Localhost, "/absent.json"))
+		if err == nil || !strings.Contains(err.Error(), "/absent.json") {
 			e.Errorf("container with a profile that is absent = %v, want an error that names it", err)
 		}
 
@@ -196,7 +197,8 @@ func TestSecurity_OfContainers(t *testing.T) {
 			}
 			s.MaskedPaths, s.ReadonlyPaths = []string{"/proc/kcore"}, []string{"/proc/sys"}
 		})).wantExec("0000000000000400 0 refused", "sh", "-c",
-			"echo $(awk '/^CapEff:/ {print $2}' /proc/self/status) $(head -c 1 /proc/kcore | wc -c); touch /file 2>/dev/null || echo refused")
+			"echo $(awk '/^CapEff:/ {print $2}' /proc/self/status) $(head -c 1 /proc/kcore | wc -c) "+
+				"$(touch /file 2>/dev/null || echo refused)")
 		p.remove()
 
 		p = e.pod("privileged", func(c *runtimeapi.PodSandboxConfig) { c.GetLinux().GetSecurityContext().Privileged = true })

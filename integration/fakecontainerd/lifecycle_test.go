@@ -255,7 +255,8 @@ func TestBurst_ThreadsAreGivenBackWhenItIsOver(t *testing.T) {
 			if _, err := s.Start(f.Ctx, &task.StartRequest{ID: "c1", ExecID: id}); err != nil {
 				t.Errorf("start %s: %v", id, err)
 			}
-			if w, err := s.Wait(f.Ctx, &task.WaitRequest{ID: "c1", ExecID: id}); err != nil || w.GetExitStatus() != uint32(i%100) {
+			w, err := s.Wait(f.Ctx, &task.WaitRequest{ID: "c1", ExecID: id})
+			if err != nil || w.GetExitStatus() != uint32(i%100) {
 				t.Errorf("%s exited with %d, %v, want %d", id, w.GetExitStatus(), err, i%100)
 			}
 			if _, err := s.Delete(f.Ctx, &task.DeleteRequest{ID: "c1", ExecID: id}); err != nil {

@@ -136,7 +136,7 @@ func (s *sweep) one(t *testing.T, o sweepOp, k kind) {
 	c := &result{}
 	defer func() {
 		if t.Failed() && len(c.bad) == 0 {
-			c.bad = append(c.bad, fmt.Sprintf("%s, %s, %s: something is left, or the run could not go on: see the log", k.op, k.call, k.err))
+			c.bad = append(c.bad, fmt.Sprintf("%v: something is left, or the run could not go on: see the log", k))
 		}
 		s.add(k, *c)
 	}()
@@ -618,7 +618,7 @@ func (s *sweep) report(t *testing.T, ops, errs []string) {
 		fmt.Fprintln(table, row)
 	}
 	_ = table.Flush() // into memory
-	b.WriteString("\ncalls that failed / operations that failed by it / shims that died, hung or left something, or said nothing of the step\n" + bad)
+	b.WriteString("\ncalls that failed / operations that failed by it / shims that died, hung, left something, or did not say what failed\n" + bad)
 	t.Log("\n" + b.String())
 	if name := os.Getenv("SHIM_SWEEP_TABLE"); name != "" {
 		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
