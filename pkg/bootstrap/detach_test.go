@@ -168,49 +168,42 @@ func awaitThreads(t *testing.T, pid int) {
 
 // containerd waits for one process, and the daemon begins in its child. A lock on the socket directory holds both up.
 func TestStart_ThatIsKilled(t *testing.T) {
-	begun := func(t *testing.T) (w *env, cmd *exec.Cmd, child int) {
-		t.Helper()
-		w = newEnv(t)
-		unlock, err := unixfile.TryLock(w.mkdir("s"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(unlock)
-		cmd = w.command(w.bundle("c1", ""), w.params("c1"), "start")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		child = childOf(t, cmd.Process.Pid)
-		awaitThreads(t, child) // detach.c has it killed with its parent before there is a second one
-		return w, cmd, child
+	for name, ofChild := range map[string]bool{"the process that containerd waits for": false, "its child": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newEnv(t)
+			unlock, err := unixfile.TryLock(w.mkdir("s"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unlock()
+			cmd := w.command(w.bundle("c1", ""), w.params("c1"), "start")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			child := childOf(t, cmd.Process.Pid)
+			awaitThreads(t, child) // detach.c has it killed with its parent before there is a second one
+			victim := cmd.Process.Pid
+			if ofChild {
+				victim = child
+			}
+			if err := unix.Kill(victim, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			err = cmd.Wait()
+			if ofChild && cmd.ProcessState.ExitCode() != 128+int(unix.SIGKILL) {
+				t.Errorf("start = %v, want exit status %d", err, 128+int(unix.SIGKILL))
+			}
+			if !ofChild { // adopted; the lock would hold it for much longer than this test may take
+				var status unix.WaitStatus
+				if _, err := unix.Wait4(child, &status, 0, nil); err != nil || !status.Signaled() {
+					t.Errorf("the child ended with status %#x, %v, want it killed", status, err)
+				}
+			}
+			if got, left := len(w.daemons()), w.sockets(); got != 0 || len(left) != 0 {
+				t.Errorf("%d daemons and sockets %q, want nothing", got, left)
+			}
+		})
 	}
-	t.Run("the process that containerd waits for", func(t *testing.T) {
-		w, cmd, child := begun(t)
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait() // killed
-		// Adopted; the lock would hold it for much longer than this test may take.
-		var status unix.WaitStatus
-		if _, err := unix.Wait4(child, &status, 0, nil); err != nil || !status.Signaled() {
-			t.Errorf("the child ended with status %#x, %v, want it killed", status, err)
-		}
-		if got, left := len(w.daemons()), w.sockets(); got != 0 || len(left) != 0 {
-			t.Errorf("%d daemons and sockets %q, want nothing", got, left)
-		}
-	})
-	t.Run("its child", func(t *testing.T) {
-		w, cmd, child := begun(t)
-		if err := unix.Kill(child, unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 128+int(unix.SIGKILL) {
-			t.Errorf("start = %v, want exit status %d", err, 128+int(unix.SIGKILL))
-		}
-		if got, left := len(w.daemons()), w.sockets(); got != 0 || len(left) != 0 {
-			t.Errorf("%d daemons and sockets %q, want nothing", got, left)
-		}
-	})
 }
 
 // Its exit code is that of a child, which the kernel does not keep where SIGCHLD is ignored.

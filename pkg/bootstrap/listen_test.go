@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -75,31 +74,6 @@ func TestRecordSocket_MakesTheDirectory(t *testing.T) {
 	r.socketDir = "rel"
 	if _, err := r.recordSocket(); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("recordSocket with the directory %q error = %v, want ErrInvalidArgument", r.socketDir, err)
-	}
-}
-
-func TestListen_OnlyOneOfMany(t *testing.T) {
-	path := filepath.Join(shortDir(t), "sock")
-	const n = 32
-	var wg sync.WaitGroup
-	got := make([]*listener, n)
-	errs := make([]error, n)
-	for i := range n {
-		wg.Go(func() { got[i], errs[i] = listen(t.Context(), path) })
-	}
-	wg.Wait()
-	won := 0
-	for i := range n {
-		switch {
-		case errs[i] == nil:
-			won++
-			defer func() { _ = got[i].Close() }() // kept until all are counted
-		case !errdefs.IsAlreadyExists(errs[i]):
-			t.Errorf("listen %d = %v, want ErrAlreadyExists", i, errs[i])
-		}
-	}
-	if won != 1 {
-		t.Errorf("%d of %d listen, want 1", won, n)
 	}
 }
 
@@ -234,47 +208,27 @@ func TestListener_AcceptsAfterAnyErrorAndLogsTheFirst(t *testing.T) {
 }
 
 func TestListener_EndsWhenItIsClosed(t *testing.T) {
-	t.Run("while it waits", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			l := &listener{Listener: &scriptedListener{errs: []error{unix.ENOMEM}, path: filepath.Join(shortDir(t), "s")}}
-			accepted := make(chan error, 1)
-			began := time.Now()
-			logged(t, func() {
-				go func() {
-					_, err := l.Accept()
-					accepted <- err
-				}()
-				synctest.Wait()
-				for range 2 { // as a server and the daemon do
-					if err := l.Close(); err != nil {
-						t.Errorf("Close = %v", err)
-					}
+	synctest.Test(t, func(t *testing.T) {
+		l := &listener{Listener: &scriptedListener{errs: []error{unix.ENOMEM}, path: filepath.Join(shortDir(t), "s")}}
+		accepted := make(chan error, 1)
+		began := time.Now()
+		logged(t, func() {
+			go func() {
+				_, err := l.Accept()
+				accepted <- err
+			}()
+			synctest.Wait()
+			for range 2 { // as a server and the daemon do
+				if err := l.Close(); err != nil {
+					t.Errorf("Close = %v", err)
 				}
-				if err := <-accepted; !errors.Is(err, net.ErrClosed) {
-					t.Errorf("Accept = %v, want net.ErrClosed", err)
-				}
-			})
-			if waited := time.Since(began); waited > lastAccept {
-				t.Errorf("Accept went on for %v after Close", waited)
+			}
+			if err := <-accepted; !errors.Is(err, net.ErrClosed) {
+				t.Errorf("Accept = %v, want net.ErrClosed", err)
 			}
 		})
-	})
-	t.Run("while it accepts", func(t *testing.T) {
-		inner, err := net.Listen("unix", shortDir(t)+"/s")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := &listener{Listener: inner}
-		accepted := make(chan error, 1)
-		go func() {
-			_, err := l.Accept()
-			accepted <- err
-		}()
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-accepted; !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Accept = %v, want net.ErrClosed", err)
+		if waited := time.Since(began); waited > lastAccept {
+			t.Errorf("Accept went on for %v after Close", waited)
 		}
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/containerd/cgroups/v3"
 	bootstrap "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	runcoptions "github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/containerd/v2/pkg/sys"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,6 +30,10 @@ func TestStart_OneDaemonThatIsSetUp(t *testing.T) {
 	defer func() { _ = unix.Close(leak) }() // read by nobody
 	w.vars = []string{"GOMAXPROCS=2", "TTRPC_ADDRESS=/env.ttrpc"}
 
+	own, err := sys.GetOOMScoreAdj(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
 	before := unix.Umask(0o077) // containerd's, on a hardened node
 	defer unix.Umask(before)
 	got := w.shim(b, w.params("c1"), "start")
@@ -60,6 +64,7 @@ func TestStart_OneDaemonThatIsSetUp(t *testing.T) {
 		{"who called start, which tells the generation of containerd", d.Caller, os.Getpid()},
 		{"GOMAXPROCS", d.Gomaxprocs, "1"},
 		{"GODEBUG", d.Godebug, os.Getenv("GODEBUG")},
+		{"OOM score, one above ours", d.OOMScoreAdj, fmt.Sprintln(min(own+1, 1000))},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s of the daemon = %v, want %v", c.what, c.got, c.want)
@@ -90,25 +95,6 @@ func mode(t *testing.T, path string) os.FileMode {
 		t.Fatal(err)
 	}
 	return st.Mode()
-}
-
-func TestStart_RaisesTheOOMScore(t *testing.T) {
-	w := newEnv(t)
-	b := w.bundle("c1", "")
-	if got := w.shim(b, w.params("c1"), "start"); got.code != 0 {
-		t.Fatalf("start = %+v", got)
-	}
-	own, err := os.ReadFile("/proc/self/oom_score_adj")
-	if err != nil {
-		t.Fatal(err)
-	}
-	score, err := strconv.Atoi(strings.TrimSpace(string(own)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := w.daemons()[0].OOMScoreAdj, fmt.Sprintln(min(score+1, 1000)); got != want {
-		t.Errorf("oom_score_adj = %q, want %q, one above ours", got, want)
-	}
 }
 
 func TestStart_ManyAtOnceShareOneDaemon(t *testing.T) {
@@ -167,23 +153,6 @@ func TestDaemon_ThatFailsLogsWhyAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestStart_ReplacesTheSocketOfADeadShim(t *testing.T) {
-	w := newEnv(t)
-	b := w.bundle("c1", "")
-	first := w.shim(b, w.params("c1"), "start")
-	d := w.daemons()[0]
-	if err := unix.Kill(d.Pid, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	w.wait(d)
-	if got := len(w.sockets()); got != 1 {
-		t.Fatalf("a killed daemon left %d sockets, want 1", got)
-	}
-	if second := w.shim(b, w.params("c1"), "start"); second != first || len(w.daemons()) != 1 {
-		t.Errorf("second start = %+v with %d daemons, want %+v with 1", second, len(w.daemons()), first)
-	}
-}
-
 // It has made the socket, and no daemon: what it leaves on disk is a name on which nobody listens.
 func TestStart_AfterOneThatWasKilled(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
@@ -230,32 +199,6 @@ func TestStart_AfterOneThatWasKilled(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestStart_AnswersAnOlderContainerd(t *testing.T) {
-	w := newEnv(t)
-	b := w.bundle("c1", "")
-	// 1.6 and 1.7 know no socket directory, so this one is in the default place.
-	path, err := socketPath(defaultSocketDir, "/c.sock", "ns1", "c1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A variable that is not there cannot be passed, so the parent's is taken away.
-	if err := os.Unsetenv("MAX_SHIM_VERSION"); err != nil {
-		t.Fatal(err)
-	}
-	if got := w.shim(b, nil, "start"); got != (result{stdout: "unix://" + path}) {
-		t.Errorf("start without MAX_SHIM_VERSION = %+v, want the plain address of %s", got, path)
-	}
-	w.vars = []string{"MAX_SHIM_VERSION=2"}
-	want := fmt.Sprintf(`{"version":2,"address":"unix://%s","protocol":"ttrpc"}`, path)
-	if got := w.shim(b, nil, "start"); got != (result{stdout: want}) {
-		t.Errorf("start from an unknown parent = %+v, want %s", got, want)
-	}
-	if got := len(w.daemons()); got != 1 {
-		t.Errorf("%d daemons, want 1", got)
-	}
-	w.end(w.daemons()[0])
 }
 
 func TestStart_PutsTheDaemonIntoTheShimCgroup(t *testing.T) {

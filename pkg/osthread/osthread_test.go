@@ -11,11 +11,9 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -183,75 +181,5 @@ func TestMain_ProgramEnds(t *testing.T) {
 				t.Errorf("the program ended with %s, want %s\n%s", got, want, out)
 			}
 		})
-	}
-}
-
-// What is a namespace of the main thread is what /proc shows of the process, and no other thread has it.
-func TestThread_NamespaceIsThatOfTheProcess(t *testing.T) {
-	read := func(task string) string {
-		link, err := os.Readlink("/proc/" + task + "/ns/uts")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return link
-	}
-	before, err := os.Open("/proc/thread-self/ns/uts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer before.Close()
-	if err := thread.Do(t.Context(), func() error { return unix.Unshare(unix.CLONE_NEWUTS) }); err != nil {
-		t.Fatal(err)
-	}
-	if pid, thread := read(strconv.Itoa(os.Getpid())), read("thread-self"); pid == thread {
-		t.Errorf("uts namespace of the process = %s, that of this thread", pid)
-	}
-	if err := thread.Do(t.Context(), func() error { return unix.Setns(int(before.Fd()), unix.CLONE_NEWUTS) }); err != nil {
-		t.Fatal(err)
-	}
-	if pid, thread := read(strconv.Itoa(os.Getpid())), read("thread-self"); pid != thread {
-		t.Errorf("uts namespace of the process = %s, want that of this thread again, %s", pid, thread)
-	}
-}
-
-// The thread sleeps while others work, also through collections of garbage, which stop every goroutine.
-func TestThread_SleepsBetweenCalls(t *testing.T) {
-	// switches is how often the thread gave up a CPU; -1 while it has one.
-	switches := func() (all int) {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/status", os.Getpid()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(data)) {
-			key, value, _ := strings.Cut(line, ":")
-			if key == "State" && !strings.Contains(value, "sleeping") {
-				return -1
-			}
-			if strings.HasSuffix(key, "_ctxt_switches") {
-				n, err := strconv.Atoi(strings.TrimSpace(value))
-				if err != nil {
-					t.Fatal(err)
-				}
-				all += n
-			}
-		}
-		return all
-	}
-	before := switches()
-	for end := time.Now().Add(10 * time.Second); before < 0; before = switches() {
-		if time.Now().After(end) {
-			t.Fatal("the main thread does not sleep")
-		}
-	}
-	for range 10 {
-		var work sync.WaitGroup
-		for range 100 {
-			work.Go(func() { _ = make([]byte, 1<<16) })
-		}
-		work.Wait()
-		runtime.GC()
-	}
-	if after := switches(); after != before {
-		t.Errorf("the main thread ran %d times, want none", after-before)
 	}
 }

@@ -4,7 +4,6 @@
 package pod
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -213,16 +212,6 @@ func TestCreate_Refuses(t *testing.T) {
 			nothingLeft(t, r.Bundle)
 		})
 	}
-}
-
-func TestCreate_WithAContextThatHasEnded(t *testing.T) {
-	r := request(t)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if p, err := Create(ended, r, thread); !errors.Is(err, context.Canceled) {
-		t.Errorf("Create = %v, %v, want that it was cancelled", p, err)
-	}
-	nothingLeft(t, r.Bundle)
 }
 
 // What it made before it fails goes. What was there is somebody else's.

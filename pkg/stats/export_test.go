@@ -19,7 +19,7 @@ var (
 )
 
 // ParseKeyed parses a flat keyed file into the message m.
-func ParseKeyed[M any](text []byte, m *M) error { return parse(text, reflect.ValueOf(m).Elem(), 0) }
+func ParseKeyed(text []byte, m any) error { return parse(text, reflect.ValueOf(m).Elem(), 0) }
 
 // ParseRDMA is parseRDMA with the entries of v2.
 func ParseRDMA(text []byte) (int, error) {

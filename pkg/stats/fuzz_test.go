@@ -54,67 +54,27 @@ func atMost(t *testing.T, entries, limit int) {
 	}
 }
 
-// keyed checks a parser of "key value" lines: what it says of a text it says of the same with a key of tomorrow.
-func keyed[M any](t *testing.T, text []byte, parse func([]byte, M) error, today, tomorrow M) {
-	t.Helper()
-	if refused(t, parse(text, today)) {
-		return
+// FuzzKeyed parses "key value" lines: what a message says of a text it says of the same with a key of tomorrow.
+func FuzzKeyed(f *testing.F) {
+	for _, file := range []string{
+		"memory.stat", "memory.events", "memory.oom_control", "cpu.stat", "cpuacct.stat", "hugetlb.2MB.events",
+	} {
+		seed(f, file)
 	}
-	err := parse(append([]byte("key_of_tomorrow 1 x\n"), text...), tomorrow)
-	if err != nil || !reflect.DeepEqual(today, tomorrow) {
-		t.Errorf("%q with one more key: %v, %v, want %v", text, tomorrow, err, today)
-	}
-}
-
-func FuzzMemoryStatV1(f *testing.F) {
-	seed(f, "memory.stat")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		keyed(t, text, stats.ParseKeyed, &v1.MemoryStat{}, &v1.MemoryStat{})
-	})
-}
-
-func FuzzMemoryStatV2(f *testing.F) {
-	seed(f, "memory.stat")
-	f.Fuzz(func(t *testing.T, text []byte) {
-		keyed(t, text, stats.ParseKeyed, &v2.MemoryStat{}, &v2.MemoryStat{})
-	})
-}
-
-func FuzzMemoryEvents(f *testing.F) {
-	seed(f, "memory.events")
-	f.Fuzz(func(t *testing.T, text []byte) {
-		keyed(t, text, stats.ParseKeyed, &v2.MemoryEvents{}, &v2.MemoryEvents{})
-	})
-}
-
-func FuzzOOMControl(f *testing.F) {
-	seed(f, "memory.oom_control")
-	f.Fuzz(func(t *testing.T, text []byte) {
-		keyed(t, text, stats.ParseKeyed, &v1.MemoryOomControl{}, &v1.MemoryOomControl{})
-	})
-}
-
-func FuzzCPUStatV1(f *testing.F) {
-	seed(f, "cpu.stat")
-	f.Fuzz(func(t *testing.T, text []byte) { keyed(t, text, stats.ParseKeyed, &v1.Throttle{}, &v1.Throttle{}) })
-}
-
-func FuzzCPUStatV2(f *testing.F) {
-	seed(f, "cpu.stat")
-	f.Fuzz(func(t *testing.T, text []byte) { keyed(t, text, stats.ParseKeyed, &v2.CPUStat{}, &v2.CPUStat{}) })
-}
-
-func FuzzCPUAcctStat(f *testing.F) {
-	seed(f, "cpuacct.stat")
-	f.Fuzz(func(t *testing.T, text []byte) {
-		keyed(t, text, stats.ParseKeyed, &v1.CPUUsage{}, &v1.CPUUsage{})
-	})
-}
-
-func FuzzHugetlbEvents(f *testing.F) {
-	seed(f, "hugetlb.2MB.events")
-	f.Fuzz(func(t *testing.T, text []byte) {
-		keyed(t, text, stats.ParseKeyed, &v2.HugeTlbStat{}, &v2.HugeTlbStat{})
+		for _, today := range []any{
+			&v1.MemoryStat{}, &v2.MemoryStat{}, &v2.MemoryEvents{}, &v1.MemoryOomControl{}, &v1.Throttle{}, &v2.CPUStat{},
+			&v1.CPUUsage{}, &v2.HugeTlbStat{},
+		} {
+			tomorrow := reflect.New(reflect.TypeOf(today).Elem()).Interface()
+			if refused(t, stats.ParseKeyed(text, today)) {
+				continue
+			}
+			err := stats.ParseKeyed(append([]byte("key_of_tomorrow 1 x\n"), text...), tomorrow)
+			if err != nil || !reflect.DeepEqual(today, tomorrow) {
+				t.Errorf("%q with one more key: %v, %v, want %v", text, tomorrow, err, today)
+			}
+		}
 	})
 }
 

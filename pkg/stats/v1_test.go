@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/stats"
 )
 
 // loader reads as containerd-shim-runc-v2 does: cgroup1.Load once, Stat for each request.
@@ -230,42 +229,5 @@ func TestV1_ReadsAnyMountPointAndOnlyExistingFiles(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, read[*v1.Metrics](t, open(t, c)), protocmp.Transform()); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
-	}
-}
-
-func BenchmarkReadV1(b *testing.B) {
-	r := open(b, busy(b, hierarchiesV1(b)))
-	benchmark(b, func() error { _, err := r.Read(); return err })
-}
-
-// BenchmarkReadV1Once also opens and closes the files, as the first call for a container does.
-func BenchmarkReadV1Once(b *testing.B) {
-	c := busy(b, hierarchiesV1(b))
-	benchmark(b, func() error { return once(c) })
-}
-
-// BenchmarkContainerdCgroupsV1 is what the runc shim does for each request, to compare with.
-func BenchmarkContainerdCgroupsV1(b *testing.B) {
-	load := loader(b, busy(b, hierarchiesV1(b)))
-	benchmark(b, func() error { _, err := load.Stat(cgroup1.IgnoreNotExist); return err })
-}
-
-func once(c *cgroup.Cgroup) error {
-	r, err := stats.New(c)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	_, err = r.Read()
-	return err
-}
-
-func benchmark(b *testing.B, f func() error) {
-	b.Helper()
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := f(); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -278,19 +278,3 @@ func TestReader_ReadsAFileThatOutgrowsTheBuffer(t *testing.T) {
 		t.Errorf("%d devices, want %d", got, devices)
 	}
 }
-
-func BenchmarkReadV2(b *testing.B) {
-	r := open(b, busy(b, hierarchyV2(b)))
-	benchmark(b, func() error { _, err := r.Read(); return err })
-}
-
-func BenchmarkReadV2Once(b *testing.B) {
-	c := busy(b, hierarchyV2(b))
-	benchmark(b, func() error { return once(c) })
-}
-
-// BenchmarkContainerdCgroupsV2 is what the runc shim does for each request, to compare with.
-func BenchmarkContainerdCgroupsV2(b *testing.B) {
-	m := managerV2(b, busy(b, hierarchyV2(b)).Path(""))
-	benchmark(b, func() error { _, err := m.Stat(); return err })
-}

@@ -9,13 +9,10 @@ import (
 	"io"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 )
 
 var unixPast = time.Unix(1, 0)
@@ -86,28 +83,6 @@ func TestDrain_WaitsForTheLastWriter(t *testing.T) {
 	wantRest(t, out, "last")
 	if err := <-drained; err != nil {
 		t.Errorf("Drain() = %v, want nil", err)
-	}
-}
-
-func TestDrain_EndsByItsContextWhereAGrandchildLives(t *testing.T) {
-	r := newEnv(t, false, "stdout", "stderr")
-	out := r.client("stdout")
-	cmd := r.run("sh", "-c", "sleep 1000 & echo $!")
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	r.drainAsDelete()
-	within(t, "Close", func() { _ = r.Close() })
-	got, err := io.ReadAll(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(got)))
-	if err != nil {
-		t.Fatalf("output %q, want a pid", got)
-	}
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -200,18 +175,6 @@ func TestDrain_IsPatientWithASlowReader(t *testing.T) {
 		t.Errorf("Drain() = %v, want nil", err)
 	}
 	wantRest(t, out, "")
-}
-
-func TestDrain_EndsWithItsContext(t *testing.T) {
-	r := newEnv(t, false, "stdout")
-	process := r.process()
-	r.started()
-	write(t, process, pattern(2*bufferSize))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := r.Drain(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("Drain() = %v, want context.Canceled", err)
-	}
 }
 
 func TestDrain_SaysThatCloseCutTheOutput(t *testing.T) {
