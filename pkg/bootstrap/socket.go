@@ -327,7 +327,7 @@ func Serves(ctx context.Context, socket, id string) (bool, error) {
 		select {
 		case <-time.After(serveAgain):
 		case <-ctx.Done():
-			return false, fmt.Errorf("socket %s neither answers nor is refused: %w: %w", socket, last, errdefs.ErrUnavailable)
+			return false, fmt.Errorf("socket %s: neither an answer nor a refusal: %w: %w", socket, last, errdefs.ErrUnavailable)
 		}
 	}
 }

@@ -224,8 +224,8 @@ func (c *Cgroup) LimitDepth() error {
 }
 
 // childHierarchies are the v1 hierarchies in which a child has a directory: those that account for it, and the freezer,
-// by which all of it can be killed. In the others its processes stay in the parent, since a child would get a share of
-// its own there, or in cpuset no CPU at all.
+// by which all of it can be killed. In other hierarchies processes stay in the parent: a cpu child would get its own
+// share, and a cpuset child starts without CPUs.
 var childHierarchies = []string{"", "freezer", "pids", "cpuacct", "memory"}
 
 // MakeChild makes a cgroup in this one, without limits. On v2 it has the controllers that the parent enables for its

@@ -41,9 +41,8 @@ func OwnMemory() *Memory {
 	return &Memory{code: code}
 }
 
-// Trim gives threads, garbage and the mapped pages of the program's file back. From the first call on, garbage is
-// collected earlier: what polls leave must not grow to what a busy shim may have. If an operator has set GOGC, Trim
-// does not start the first collection.
+// Trim gives threads, garbage and the mapped pages of the program's file back. After the first call GOGC is lower, so
+// that garbage from periodic polls stays small. If an operator has set GOGC, Trim does not start the first collection.
 func (m *Memory) Trim() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -40,7 +40,7 @@ func (m Mode) String() string {
 
 // Config says what a pod is.
 type Config struct {
-	CRI *CRIConfig // from which the rest was read; nil for an OCI configuration, which has nothing else of it
+	CRI *CRIConfig // CRI config from which the rest was parsed; nil for an OCI configuration
 
 	Hostname     string // "" for the host's
 	Annotations  map[string]string

@@ -126,11 +126,11 @@ func (f Field) in(r *specs.LinuxResources) reflect.Value {
 	return v
 }
 
-// Merge adds what r sets to what was asked for before, which may be nil. next is all that is requested after that.
-// write is the part of it that has to be written, so that what others wrote to the container's cgroup meanwhile stays:
-//   - what r sets, and with it what the kernel or libcontainer checks together with that;
-//   - device rules, CPUs and memory nodes only if they differ from before: CRI repeats them in each update of anything,
-//     while the kubelet and others move a container between CPUs.
+// Merge applies update r to before, which may be nil. next is the result. write is the subset of next to write; values
+// that others wrote to the container's cgroup stay:
+//   - the fields that r sets, and the fields that the kernel or libcontainer validates together with them;
+//   - device rules, CPUs and memory nodes only if they differ from before: CRI repeats them in each update, while the
+//     kubelet and others move a container between CPUs.
 //
 // Neither argument is changed.
 func Merge(before, r *specs.LinuxResources) (next, write *specs.LinuxResources) {

@@ -50,7 +50,8 @@ func (s *sandboxService) methods() map[string]ttrpc.Method {
 }
 
 // encodedMethod passes call the request's sandbox_id, which is field 1 in all requests, and the request. ttrpc decodes
-// and encodes each message as an Empty: the fields that an Empty does not know are the whole message.
+// and encodes each message as an Empty: the fields that an Empty does not know are the whole message. The generated
+// package would link gRPC (docs/decisions/0013-messages-of-containerd.md), so [decode] has the fields by number.
 func encodedMethod(call func(ctx context.Context, id string, request []byte) (answer []byte, err error)) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
 		var m emptypb.Empty
@@ -71,6 +72,7 @@ func encodedMethod(call func(ctx context.Context, id string, request []byte) (an
 	}
 }
 
+// decode reads the request's fields: the first argument is for field 1, and nil skips a field.
 func decode(request []byte, fields ...any) error {
 	if err := protofield.Decode(request, fields...); err != nil {
 		return fmt.Errorf("decode request: %w: %w", err, errdefs.ErrInvalidArgument)
@@ -82,6 +84,7 @@ func (s *sandboxService) Create(ctx context.Context, id string, request []byte) 
 	r := sandbox.CreateRequest{ID: id}
 	var options anypb.Any
 	var rootfs []*types.Mount
+	// 2 bundle_path, 3 rootfs, 4 options, 5 netns_path, 6 annotations
 	if err := decode(request, nil, &r.Bundle, &rootfs, &options, &r.NetNS, &r.Annotations); err != nil {
 		return nil, fmt.Errorf("sandbox %q: %w", id, err)
 	}
@@ -121,7 +124,7 @@ func (s *sandboxService) Platform(_ context.Context, id string, _ []byte) (answe
 
 func (s *sandboxService) Stop(ctx context.Context, id string, request []byte) (answer []byte, err error) {
 	var seconds uint32
-	if err := decode(request, nil, &seconds); err != nil {
+	if err := decode(request, nil, &seconds); err != nil { // 2 timeout_secs
 		return nil, err
 	}
 	return nil, s.controller.Stop(ctx, id, time.Duration(seconds)*time.Second)
@@ -137,7 +140,7 @@ func (s *sandboxService) Wait(ctx context.Context, id string, _ []byte) (answer 
 
 func (s *sandboxService) Status(_ context.Context, id string, request []byte) (answer []byte, err error) {
 	var verbose bool
-	if err := decode(request, nil, &verbose); err != nil {
+	if err := decode(request, nil, &verbose); err != nil { // 2 verbose
 		return nil, err
 	}
 	status, err := s.controller.Status(id, verbose)
@@ -183,7 +186,7 @@ func (s *sandboxService) Metrics(_ context.Context, id string, _ []byte) (answer
 func (s *sandboxService) Update(_ context.Context, id string, request []byte) (answer []byte, err error) {
 	const key = "updated-resources" // internal/cri/server/podsandbox, UpdatedResourcesKey
 	var record types.Sandbox        // containerd's, in which CRI keeps them
-	if err := decode(request, nil, nil, nil, &record); err != nil {
+	if err := decode(request, nil, nil, nil, &record); err != nil { // 4 sandbox
 		return nil, err
 	}
 	var resources *sandbox.Resources // nil for an update of something else

@@ -15,7 +15,7 @@ import (
 // file has.
 type controlFile struct {
 	name  string
-	field string // with the fields on the way to it; "" for a file on which it depends which others exist
+	field string // dotted path of the message field, such as "Memory.Usage"; "" if the file only shows which others exist
 	older string // its name in kernels that lack the first, or ""
 	size  string // of huge pages, in a list of entries for each
 	part  bool   // without the message that the field is part of, there is no field

@@ -59,15 +59,15 @@ func subsystems() ([]cgroup1.Subsystem, error) {
 	if err != nil {
 		return nil, err
 	}
-	more, err := overlooked(cgroupRoot, list)
+	more, err := missingFrom(cgroupRoot, list)
 	if err == nil && more { // it can look at it now
 		list, err = cgroup1.Default()
 	}
 	return list, err
 }
 
-// overlooked reports whether there is, below root, a hierarchy of a subsystem that the list lacks.
-func overlooked(root string, list []cgroup1.Subsystem) (bool, error) {
+// missingFrom reports whether root has a v1 hierarchy whose subsystem is not in list.
+func missingFrom(root string, list []cgroup1.Subsystem) (bool, error) {
 	for _, name := range append(cgroup1.Subsystems(), cgroup1.SystemdDbus) {
 		if slices.ContainsFunc(list, func(s cgroup1.Subsystem) bool { return s.Name() == name }) {
 			continue
@@ -81,9 +81,9 @@ func overlooked(root string, list []cgroup1.Subsystem) (bool, error) {
 }
 
 // At returns the cgroup at path, which is absolute in a hierarchy. On v1 it has the directories that exist, which may
-// be in all hierarchies, in some or in none; on v2 the directory, whether it exists or not. One that only systemd has,
-// for its own purposes, is none on a hybrid machine: its v2 hierarchy has next to no controllers. If a file is in its
-// place, the error is errdefs.ErrInvalidArgument.
+// be in all hierarchies, in some or in none; on v2 the directory, whether it exists or not. On a hybrid host a
+// directory in name=systemd or in the v2 hierarchy alone does not count: neither has controllers. If path is a file,
+// the error is errdefs.ErrInvalidArgument.
 func At(path string) (*cgroup.Cgroup, error) {
 	tops, err := roots()
 	if err != nil {

@@ -59,13 +59,13 @@ func absent(t *testing.T) (path string, tops []string) {
 }
 
 // A hierarchy that could not be looked at for a moment is not one that the machine lacks.
-func TestOverlooked_AnErrorIsNotAbsence(t *testing.T) {
+func TestMissingFrom_AnErrorIsNotAbsence(t *testing.T) {
 	root := t.TempDir()
 	some := []cgroup1.Subsystem{cgroup1.NewFreezer(root), cgroup1.NewPids(root)}
 	want := func(when, root string, wantMore, wantErr bool) {
 		t.Helper()
-		if more, err := overlooked(root, some); more != wantMore || (err != nil) != wantErr {
-			t.Errorf("%s: overlooked = %t, %v, want %t and an error: %t", when, more, err, wantMore, wantErr)
+		if more, err := missingFrom(root, some); more != wantMore || (err != nil) != wantErr {
+			t.Errorf("%s: missingFrom = %t, %v, want %t and an error: %t", when, more, err, wantMore, wantErr)
 		}
 	}
 	if err := os.Mkdir(filepath.Join(root, "freezer"), 0o755); err != nil {
