@@ -19,7 +19,7 @@ import (
 	"sandbox.internal/shim/pkg/resources"
 )
 
-// Update implements process.RuntimeContainer. When the kernel refuses a value, Update sets the former resources again, as
+// Update implements process.RuntimeContainer. If the kernel refuses a value, Update sets the former resources again, as
 // runc does: a setting that the container did not have before keeps its new value.
 func (c *container) Update(r *specs.LinuxResources) error {
 	before := c.resources

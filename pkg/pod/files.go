@@ -257,8 +257,8 @@ var levelForm = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
 })
 
-// checkSELinux rejects characters such as "," that would terminate the context= mount option, even where SELinux is off,
-// as CRI does with the level.
+// checkSELinux rejects characters such as "," that would terminate the context= mount option. It does so even where
+// SELinux is off, as CRI does with the level.
 func (c Config) checkSELinux() error {
 	o := cmp.Or(c.SELinux, &SELinuxOptions{})
 	for _, part := range []struct{ name, value string }{{"user", o.User}, {"role", o.Role}, {"type", o.Type}} {

@@ -184,8 +184,8 @@ func (s *sandboxService) Metrics(_ context.Context, id string, _ []byte) (answer
 // Update is how CRI reports that the sums of the pod's resources changed (internal/cri/server,
 // UpdatePodSandboxResources). The kubelet owns the pod's cgroup, and writes to it afterwards.
 func (s *sandboxService) Update(_ context.Context, id string, request []byte) (answer []byte, err error) {
-	const key = "updated-resources" // internal/cri/server/podsandbox, UpdatedResourcesKey
-	var record types.Sandbox        // containerd's, in which CRI keeps them
+	const key = "updated-resources"                                 // internal/cri/server/podsandbox, UpdatedResourcesKey
+	var record types.Sandbox                                        // containerd's, in which CRI keeps them
 	if err := decode(request, nil, nil, nil, &record); err != nil { // 4 sandbox
 		return nil, err
 	}

@@ -138,23 +138,6 @@ func TestClose_ReturnsWhereverTheCopyingStands(t *testing.T) {
 	}
 }
 
-func TestClose_EndsAStartedThatWaits(t *testing.T) {
-	r := newEnv(t, true, "stdout")
-	fd, err := unix.FcntlInt(r.ConsoleSocket().Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	runtime := os.NewFile(uintptr(fd), "the runtime's end")
-	defer runtime.Close()
-	started := make(chan error, 1)
-	go func() { started <- r.Started(t.Context()) }()
-	eventually(t, "Started waits", asleep(1))
-	within(t, "Close", func() { _ = r.Close() })
-	if err := <-started; !errors.Is(err, os.ErrClosed) {
-		t.Errorf("Started() = %v, want os.ErrClosed", err)
-	}
-}
-
 func TestClose_WhatFollowsIsRefused(t *testing.T) {
 	r := newEnv(t, false, "stdin", "stdout")
 	if err := r.Close(); err != nil {

@@ -53,7 +53,6 @@ type copier struct {
 	kept       context.Context //nolint:containedctx // of the Streams, which bounds the end of the sink
 	source     io.Closer       // from and what belongs to it
 	ended      chan struct{}   // closed once, when run returns
-	looking    chan struct{}   // one slot, held while counting what is in the source
 
 	// reading is held during each call that reads from the source or counts what is in it. A writer to a pipe can make
 	// such a call wait: see the package documentation.

@@ -101,20 +101,6 @@ func TestFifo_OutputWaitsForAReaderThatGoesAwayAndComesBack(t *testing.T) {
 	}
 }
 
-func TestFifo_OutputOfAnEndedProcessWaitsForItsFirstReader(t *testing.T) {
-	r := newEnv(t, false, "stdout")
-	cmd := r.run("echo", "hello")
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	drained := make(chan error, 1)
-	go func() { drained <- r.Drain(t.Context()) }()
-	wantRest(t, r.client("stdout"), "hello\n")
-	if err := <-drained; err != nil {
-		t.Error(err)
-	}
-}
-
 func TestCopy_BlockedReaderBlocksOnlyItsOwnStream(t *testing.T) {
 	r := newEnv(t, false, "stdout", "stderr")
 	errs := r.client("stderr")

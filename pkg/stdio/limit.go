@@ -65,18 +65,11 @@ func forEach(copiers []*copier, f func(*copier)) {
 // false.
 func (c *copier) produced(ctx context.Context, mark bool) (n int64, ok bool) {
 	if !c.terminal {
+		found := make(chan int64, 1)
+		go func() { found <- c.look(mark) }() // ends when the kernel answers
 		select {
-		case c.looking <- struct{}{}:
-			found := make(chan int64, 1)
-			go func() { // ends when the kernel answers; Close waits for it
-				found <- c.look(mark)
-				<-c.looking
-			}()
-			select {
-			case n := <-found:
-				return n, true
-			case <-ctx.Done():
-			}
+		case n := <-found:
+			return n, true
 		case <-ctx.Done():
 		}
 	}

@@ -138,18 +138,6 @@ func TestLogger_ThatReadsNothingHasNoTimeAfterDrain(t *testing.T) {
 	l.wantGone()
 }
 
-func TestLogger_ThatIsSlowGetsAllThatTheProcessWrote(t *testing.T) {
-	l := newLogged(t, "binary-v2", "slow", nil)
-	text := pattern(2 * bufferSize)
-	process := l.process()
-	l.started()
-	write(t, process, text)
-	process.Close()
-	within(t, "Drain", l.drain)
-	l.want("out", text)
-	l.want("done", "")
-}
-
 // Nobody is in a hurry until Delete: Close is what bounds the time of the binary.
 func TestLogger_HasAllTheTimeBeforeClose(t *testing.T) {
 	l := newLogged(t, "binary-v2", "slow", func(c *Config) {

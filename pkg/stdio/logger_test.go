@@ -187,22 +187,6 @@ func TestLogger_ThatDoesNotGetReadyLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestLogger_WaitForItEndsWithTheContext(t *testing.T) {
-	checkLeaks(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	uri := loggerURI(t, "binary", "never-ready", "")
-	failed := make(chan error, 1)
-	go func() {
-		_, err := Open(ctx, Config{Stdout: uri, Host: NewHost("ns", newFakeChildren(t))}, idmap.Owner{})
-		failed <- err
-	}()
-	eventually(t, "Open waits for the sign", asleepIn("awaitReady"))
-	cancel()
-	if err := <-failed; !errors.Is(err, context.Canceled) {
-		t.Errorf("Open() = %v, want context.Canceled", err)
-	}
-}
-
 func TestLogger_ProcessOutlivesIt(t *testing.T) {
 	tests := []struct{ name, mode, script, out string }{
 		{"one that dies", "die", "echo first; until [ -e GO ]; do :; done; i=0; while [ $i -lt 20000 ]; do echo 0123456789; echo err >&2; i=$((i+1)); done; echo end", "first\n"},

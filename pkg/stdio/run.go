@@ -236,7 +236,7 @@ func (s *Streams) OpenStdin() error {
 
 // copy starts a copier. It is called with mu held and closed not set, so that Close waits for every goroutine.
 func (s *Streams) copy(c *copier) {
-	c.logger, c.kept, c.ended, c.looking = s.logger, s.kept, make(chan struct{}), make(chan struct{}, 1)
+	c.logger, c.kept, c.ended = s.logger, s.kept, make(chan struct{})
 	s.copying.Go(c.run) // ends with its source or what it leads to, or in Close, which joins it
 }
 

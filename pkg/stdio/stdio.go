@@ -17,10 +17,9 @@
 // The kernel copies from the memory of the process that writes to a pipe, and into that of the one that reads, with the
 // pipe's lock held (fs/pipe.c). If that memory is not available, as with userfaultfd or a mapped file of FUSE or of an
 // NFS server that hangs, every read, write and FIONREAD of the pipe waits uninterruptibly, until that process is killed
-// or gets its memory. So everything that may wait for a pipe runs in goroutines that may be left behind until
-// then: for each stream the one that copies, one that counts what is in the pipe (copier.produced) and one that closes
-// (Close), and for each Streams the one that joins them. Mark, Drain, Written and Close do not wait for these beyond a
-// bound.
+// or gets its memory. So each call that may wait for a pipe runs in a goroutine that may be left behind until then: the
+// copier, a count of what is in the pipe (copier.produced), of which one at a time is in the kernel, and Close. Mark,
+// Drain, Written and Close do not wait for these beyond a bound.
 //
 // # Locks
 //
@@ -168,7 +167,7 @@ type Streams struct {
 
 	resizing chan struct{} // holds one while the kernel is asked to set the size of the terminal
 
-	joined chan struct{} // set by Close; closed once, when nothing copies or closes any more
+	joined chan struct{} // set by Close; closed once, when all copying and closing has ended
 }
 
 var outputNames = [...]string{"stdout", "stderr"}
@@ -304,7 +303,10 @@ func (s *Streams) Close() error {
 			s.copying.Go(func() { errs[i] = closeAll(stream...) })
 		}
 		s.joined = make(chan struct{})
-		go s.join(s.copiers) // ends with those that it joins
+		go func() { // ends with those that it joins
+			s.copying.Wait()
+			close(s.joined)
+		}()
 	}
 	s.mu.Unlock()
 	var err error
@@ -323,16 +325,6 @@ func (s *Streams) Close() error {
 		}
 	}
 	return err
-}
-
-// join waits until the copying has ended, everything is closed, and nobody is counting what is in a pipe.
-func (s *Streams) join(copiers []*copier) {
-	s.copying.Wait()
-	for _, c := range copiers {
-		c.looking <- struct{}{}
-		<-c.looking
-	}
-	close(s.joined)
 }
 
 // closeAll closes what is still open of c. A file or a stream that is nil was never opened.

@@ -102,16 +102,6 @@ func TestTerminal_CarriesInputAndOutput(t *testing.T) {
 	wantRest(t, out, "got a line\r\n"+tty+"\r\nerror\r\n")
 }
 
-func TestTerminal_HasNoChildFiles(t *testing.T) {
-	r := newEnv(t, true, "stdin", "stdout")
-	if stdin, stdout, stderr := r.Child(); stdin != nil || stdout != nil || stderr != nil {
-		t.Errorf("Child() = %v, %v, %v, want none", stdin, stdout, stderr)
-	}
-	if r.ConsoleSocket() == nil {
-		t.Error("no console socket")
-	}
-}
-
 func TestTerminal_CarriesTenMegabytes(t *testing.T) {
 	const size = 10 << 20
 	r := newEnv(t, true, "stdout")
@@ -241,26 +231,6 @@ func TestTerminal_WithoutStdoutIsReadAllTheSame(t *testing.T) {
 	}
 }
 
-func TestTerminal_DrainDoesNotWaitForAGrandchild(t *testing.T) {
-	r := newEnv(t, true, "stdout")
-	out := r.client("stdout")
-	tty := r.attach()
-	grandchild := openSlave(t, tty)
-	cmd := r.runOn(tty, "echo", "done")
-	r.started()
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	within(t, "Drain", func() {
-		if err := r.Drain(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-	within(t, "Close", func() { _ = r.Close() })
-	wantRest(t, out, "done\r\n")
-	grandchild.Close()
-}
-
 // As TestDrain_LosesNothing: the kernel hands what is written to a terminal through buffers that FIONREAD does not
 // count.
 func TestTerminal_DrainLosesNothing(t *testing.T) {
@@ -331,22 +301,31 @@ func TestStarted_RefusesWhatIsNotOneMaster(t *testing.T) {
 	}
 }
 
-func TestStarted_WaitsNoLongerThanItsContext(t *testing.T) {
-	r := newEnv(t, true, "stdout")
-	fd, err := unix.FcntlInt(r.ConsoleSocket().Fd(), unix.F_DUPFD_CLOEXEC, 3) // a runtime that hangs
-	if err != nil {
-		t.Fatal(err)
+func TestStarted_EndsWithItsContextAndByClose(t *testing.T) {
+	for name, want := range map[string]error{"context": context.Canceled, "Close": os.ErrClosed} {
+		t.Run(name, func(t *testing.T) {
+			r := newEnv(t, true, "stdout")
+			fd, err := unix.FcntlInt(r.ConsoleSocket().Fd(), unix.F_DUPFD_CLOEXEC, 3) // a runtime that hangs
+			if err != nil {
+				t.Fatal(err)
+			}
+			runtime := os.NewFile(uintptr(fd), "the runtime's end")
+			defer runtime.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			started := make(chan error, 1)
+			go func() { started <- r.Started(ctx) }()
+			eventually(t, "Started waits", asleep(1))
+			if name == "Close" {
+				within(t, "Close", func() { _ = r.Close() })
+			} else {
+				cancel()
+			}
+			within(t, "Started", func() {
+				if err := <-started; !errors.Is(err, want) {
+					t.Errorf("Started() = %v, want %v", err, want)
+				}
+			})
+		})
 	}
-	runtime := os.NewFile(uintptr(fd), "the runtime's end")
-	defer runtime.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	started := make(chan error, 1)
-	go func() { started <- r.Started(ctx) }()
-	eventually(t, "Started waits", asleep(1))
-	cancel()
-	within(t, "Started", func() {
-		if err := <-started; !errors.Is(err, context.Canceled) {
-			t.Errorf("Started() = %v, want context.Canceled", err)
-		}
-	})
 }
