@@ -50,36 +50,6 @@ func missing(t *testing.T, path string) []string {
 	return list
 }
 
-func TestCgroupParent_IsMadeAndGoesWithThePod(t *testing.T) {
-	there, absent := parentOfTest(t)
-	all := missing(t, absent)
-	p := create(t, request(t, func(r *Request) { r.Config.CgroupParent = absent }))
-	if left := missing(t, absent); len(left) > 0 {
-		t.Fatalf("not there: %q", left)
-	}
-	// A container of the pod, whose cgroup goes after the pod was stopped.
-	container := missing(t, absent+"/c1")
-	if _, err := hierarchy.Make(absent+"/c1", container); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Close(); err != nil {
-		t.Errorf("Close() = %v", err)
-	}
-	if left := missing(t, absent+"/c1"); len(left) > 0 {
-		t.Errorf("gone with a container in it: %q", left)
-	}
-	hierarchy.RemoveEmpty(container)
-	if err := p.Close(); err != nil {
-		t.Errorf("second Close() = %v", err)
-	}
-	if left := missing(t, absent); !slices.Equal(left, all) {
-		t.Errorf("not there after the pod: %q, want %q", left, all)
-	}
-	if left := missing(t, there); len(left) > 0 {
-		t.Errorf("gone, although it was there before the pod: %q", left)
-	}
-}
-
 // It is where the pause container would be: its use counts as the pod's, and the devices of the shim are not its own.
 func TestCgroup_OfTheProcessIsBelowThePodsAndHasNoDevices(t *testing.T) {
 	there, absent := parentOfTest(t)

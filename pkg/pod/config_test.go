@@ -183,13 +183,13 @@ func TestConfigFromSpec(t *testing.T) {
 			specs.Spec{
 				Hostname: "a", Annotations: map[string]string{"k": "v"},
 				Linux: &specs.Linux{
-					CgroupsPath: "/default/p1", Sysctl: map[string]string{"net.core.somaxconn": "1"},
+					CgroupsPath: "/default/p1", Sysctl: map[string]string{"net.core.somaxconn": "1"}, MountLabel: "u:r:t:s0",
 					Namespaces: []specs.LinuxNamespace{{Type: "pid"}, {Type: "ipc"}, {Type: "uts"}, {Type: "mount"}, {Type: "network"}, {Type: "cgroup"}},
 				},
 			},
 			Config{
 				Hostname: "a", Annotations: map[string]string{"k": "v"}, CgroupParent: "/default",
-				Sysctls: map[string]string{"net.core.somaxconn": "1"},
+				Sysctls: map[string]string{"net.core.somaxconn": "1"}, MountLabel: "u:r:t:s0",
 			},
 		},
 		"a network that is there, and users": {

@@ -11,9 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/selinux/go-selinux"
 
 	"sandbox.internal/shim/pkg/idmap"
@@ -87,6 +85,7 @@ func TestSELinuxOptions_AddNoOptionOfTheMount(t *testing.T) {
 		`selinux_options.role "a b"`:                    {SELinux: &SELinuxOptions{Role: "a b"}},
 		`selinux_options.type "a:b"`:                    {SELinux: &SELinuxOptions{Type: "a:b"}},
 		`linux.mountLabel "a\",size=8G"`:                {MountLabel: `a",size=8G`},
+		`linux.mountLabel "a\nb"`:                       {MountLabel: "a\nb"},
 	} {
 		wantRefused(t, request(t, func(r *Request) {
 			r.Config.SELinux, r.Config.MountLabel = config.SELinux, config.MountLabel
@@ -114,16 +113,5 @@ func TestPodFiles_AreLabelled(t *testing.T) {
 		if err != nil || !strings.HasSuffix(got, ":object_r:container_file_t:s0:c1,c2") {
 			t.Errorf("context of %s = %q, %v", name, got, err)
 		}
-	}
-}
-
-func TestConfigFromSpec_HasTheMountLabel(t *testing.T) {
-	const label = "system_u:object_r:container_file_t:s0:c1,c2"
-	if c, err := ConfigFromSpec(&specs.Spec{Linux: &specs.Linux{MountLabel: label}}); err != nil || c.MountLabel != label {
-		t.Errorf("ConfigFromSpec = %+v, %v, want the mount label %s", c, err, label)
-	}
-	r := request(t, func(r *Request) { r.Config.MountLabel = "a\nb" })
-	if _, err := Create(t.Context(), r, thread); !errdefs.IsInvalidArgument(err) {
-		t.Errorf("Create with a label of two lines = %v", err)
 	}
 }

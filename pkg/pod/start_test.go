@@ -191,16 +191,6 @@ func TestUserNamespace_IsTheOwnerOfTheNetwork(t *testing.T) {
 	}
 }
 
-func TestUserNamespace_BesideANetworkOfTheHosts(t *testing.T) {
-	path := pinned(t, 0)
-	p := start(t, request(t, func(r *Request) {
-		r.Config.NetNS, r.Config.User = path, &idmap.Mappings{UIDs: mapping, GIDs: mapping}
-	}))
-	if got, want := namespace(t, strconv.Itoa(p.Pid()), "net"), inode(t, path, "net"); got != want {
-		t.Errorf("net namespace = %s, want the given one, %s", got, want)
-	}
-}
-
 func TestStart_FailureLeavesNothingAndCanBeTriedAgain(t *testing.T) {
 	other := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 300000, Size: 65536}}
 	for name, test := range map[string]struct {
@@ -279,17 +269,6 @@ func TestStart_TwiceAndCancelled(t *testing.T) {
 	}
 	if err := p.Start(t.Context()); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("Start of a started pod = %v, want %v", err, errdefs.ErrFailedPrecondition)
-	}
-}
-
-func TestExit_OfAPodWhoseProcessDies(t *testing.T) {
-	p := start(t, request(t, func(r *Request) { r.Config.PID = ModePod }))
-	if err := unix.Kill(p.Pid(), unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	<-p.Exited()
-	if status, at := p.Exit(); status != 137 || at.IsZero() {
-		t.Errorf("Exit() = %d at %v, want 137 at a time", status, at)
 	}
 }
 

@@ -19,27 +19,6 @@ import (
 	"sandbox.internal/shim/pkg/idmap"
 )
 
-func TestHolder_HasItsNamespaces(t *testing.T) {
-	h := start(t, full())
-	pid := strconv.Itoa(h.Pid())
-	for _, name := range []string{"net", "ipc", "uts", "pid", "mnt"} {
-		if got, own := namespace(t, pid, name), namespace(t, "thread-self", name); got == own {
-			t.Errorf("%s namespace = %s, that of the shim", name, got)
-		}
-	}
-	for _, name := range []string{"user", "cgroup", "time"} {
-		if got, own := namespace(t, pid, name), namespace(t, "thread-self", name); got != own {
-			t.Errorf("%s namespace = %s, want that of the shim, %s", name, got, own)
-		}
-	}
-	if got := in(t, h.Pid(), []string{"-u"}, "busybox", "hostname"); got != "pod" {
-		t.Errorf("host name = %q, want pod", got)
-	}
-	if got := status(t, h.Pid(), "NSpid"); got != pid+"\t1" {
-		t.Errorf("NSpid = %q, want %s and 1", got, pid)
-	}
-}
-
 func TestHolder_WithoutAPIDNamespaceStaysInTheShims(t *testing.T) {
 	h := start(t, Config{Make: unix.CLONE_NEWIPC, UID: 1, GID: 2})
 	for _, name := range []string{"pid", "net", "uts", "user"} {
@@ -159,43 +138,6 @@ func TestHolder_MakesAUserNamespace(t *testing.T) {
 	if got := in(t, h.Pid(), []string{"-u"}, "busybox", "hostname"); got != "changed" {
 		t.Errorf("host name = %q, want changed", got)
 	}
-}
-
-func TestHolder_JoinsNamespaces(t *testing.T) {
-	first := full()
-	first.Map = &idmap.Mappings{UIDs: mapping, GIDs: mapping}
-	owner := start(t, first)
-	open := func(name string) *os.File {
-		file, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", owner.Pid(), name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = file.Close() })
-		return file
-	}
-	h := start(t, Config{Net: open("net"), User: open("user"), Make: unix.CLONE_NEWIPC, PID: true, UID: 1000, GID: 1000})
-	for name, same := range map[string]bool{"net": true, "user": true, "ipc": false, "pid": false} {
-		got, other := namespace(t, strconv.Itoa(h.Pid()), name), namespace(t, strconv.Itoa(owner.Pid()), name)
-		if (got == other) != same {
-			t.Errorf("%s namespace = %s beside %s, want the same: %t", name, got, other, same)
-		}
-	}
-}
-
-func TestHolder_ReapsWhatThePodLeavesBehind(t *testing.T) {
-	h := start(t, full())
-	// Each shell ends before its child, which is the holder's then and ends later.
-	for range 20 {
-		in(t, h.Pid(), []string{"-p"}, "sh", "-c",
-			"for i in 1 2 3 4 5; do (sleep 0.01 >/dev/null 2>&1 & exit 0); (true >/dev/null 2>&1 & exit 0); done")
-	}
-	eventually(t, "only the holder is in its PID namespace", func() bool {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", h.Pid(), h.Pid()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(data) == 0
-	})
 }
 
 func TestKill_EndsThePIDNamespace(t *testing.T) {
