@@ -28,7 +28,7 @@ const (
 
 // layers lists the packages from the ground up. A package imports only from layers below its own.
 var layers = [][]string{
-	{"pkg/idmap", "pkg/internal/hungfs", "pkg/osthread", "pkg/protofield", "pkg/unixfile"},
+	{"pkg/idmap", "pkg/internal/hungfs", "pkg/internal/testx", "pkg/osthread", "pkg/protofield", "pkg/unixfile"},
 	{
 		"pkg/cgroup", "pkg/ociruntime/initreexec", "pkg/event",
 		"pkg/reaper", "pkg/stdio",
