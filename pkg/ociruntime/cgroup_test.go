@@ -4,6 +4,11 @@
 package ociruntime
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,8 +20,18 @@ import (
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
+	godbus "github.com/godbus/dbus/v5"
+	"github.com/moby/sys/mountinfo"
+	ocicgroups "github.com/opencontainers/cgroups"
+	lcsystemd "github.com/opencontainers/cgroups/systemd"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
+	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -26,7 +41,7 @@ func stranger(t *testing.T, dirs []string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/bin/busybox", "sleep", "1000")
 	defer testReaper.Suspend()() // until it is known whose child it is
-	must(t, cmd.Start())
+	testx.Must(t, cmd.Start())
 	testReaper.Register(cmd.Process.Pid)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // dead already is as good
@@ -37,7 +52,7 @@ func stranger(t *testing.T, dirs []string) *exec.Cmd {
 		t.Fatal("the container has no cgroup")
 	}
 	for _, dir := range dirs {
-		must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0))
+		testx.Must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0))
 	}
 	return cmd
 }
@@ -47,7 +62,7 @@ func stranger(t *testing.T, dirs []string) *exec.Cmd {
 func TestDestroy_KillsAProcessThatWasMovedIn(t *testing.T) {
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	moved := stranger(t, cgroupDirs(t, b.config))
-	must(t, b.Init().Signal(syscall.SIGKILL))
+	testx.Must(t, b.Init().Signal(syscall.SIGKILL))
 	b.wait()
 	begin := time.Now()
 	if err := b.Destroy(); err != nil {
@@ -66,9 +81,9 @@ func TestDestroy_KillsAProcessThatWasMovedIn(t *testing.T) {
 func TestDestroy_RemovesNestedCgroups(t *testing.T) {
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	for _, dir := range cgroupDirs(t, b.config) {
-		must(t, os.MkdirAll(filepath.Join(dir, "outer/inner"), 0o755))
+		testx.Must(t, os.MkdirAll(filepath.Join(dir, "outer/inner"), 0o755))
 	}
-	must(t, b.Init().Signal(syscall.SIGKILL))
+	testx.Must(t, b.Init().Signal(syscall.SIGKILL))
 	b.wait()
 	if err := b.Destroy(); err != nil {
 		t.Errorf("Destroy: %v", err)
@@ -88,7 +103,7 @@ func madeBefore(t *testing.T, config process.Config) []string {
 	}
 	for _, root := range roots {
 		dir := filepath.Join(root, config.Spec.Linux.CgroupsPath)
-		must(t, os.MkdirAll(dir, 0o755))
+		testx.Must(t, os.MkdirAll(dir, 0o755))
 		t.Cleanup(func() { _ = os.Remove(dir) }) // the container's Destroy is to have removed it
 		made = append(made, dir)
 	}
@@ -98,7 +113,7 @@ func madeBefore(t *testing.T, config process.Config) []string {
 func TestCreate_AdoptsAnEmptyCgroup(t *testing.T) {
 	config := newConfig(t, "sleep", "1000")
 	made := madeBefore(t, config)
-	must(t, os.WriteFile(filepath.Join(made[len(made)-1], "pids.max"), []byte("77"), 0))
+	testx.Must(t, os.WriteFile(filepath.Join(made[len(made)-1], "pids.max"), []byte("77"), 0))
 	b := create(t, config).start()
 	limit, err := os.ReadFile(filepath.Join(b.Cgroup().Path("pids"), "pids.max"))
 	if err != nil || strings.TrimSpace(string(limit)) != "77" {
@@ -109,8 +124,8 @@ func TestCreate_AdoptsAnEmptyCgroup(t *testing.T) {
 func noStreams(t *testing.T) *stdio.Streams {
 	t.Helper()
 	streams, err := stdio.Open(t.Context(), stdio.Config{}, idmap.Owner{})
-	must(t, err)
-	t.Cleanup(func() { must(t, streams.Close()) })
+	testx.Must(t, err)
+	t.Cleanup(func() { testx.Must(t, streams.Close()) })
 	return streams
 }
 
@@ -123,7 +138,7 @@ func TestCreate_RefusesACgroupInUse(t *testing.T) {
 	if !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("Create in a cgroup in use: %v, want failed precondition", err)
 	}
-	wantText(t, err, config.Spec.Linux.CgroupsPath, "not empty")
+	testx.WantText(t, err, config.Spec.Linux.CgroupsPath, "not empty")
 	if err := other.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("the process in the cgroup: %v, want it to live", err)
 	}
@@ -141,11 +156,439 @@ func TestCreate_RefusesAFrozenCgroup(t *testing.T) {
 	if cgroups.Mode() != cgroups.Unified {
 		file, frozen, thawed = filepath.Join(made[1], "freezer.state"), "FROZEN", "THAWED"
 	}
-	must(t, os.WriteFile(file, []byte(frozen), 0))
-	t.Cleanup(func() { must(t, os.WriteFile(file, []byte(thawed), 0)) })
+	testx.Must(t, os.WriteFile(file, []byte(frozen), 0))
+	t.Cleanup(func() { testx.Must(t, os.WriteFile(file, []byte(thawed), 0)) })
 	_, err := New(testReaper).Create(t.Context(), config, noStreams(t))
 	if !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("Create in a frozen cgroup: %v, want failed precondition", err)
 	}
-	wantText(t, err, config.Spec.Linux.CgroupsPath, "frozen")
+	testx.WantText(t, err, config.Spec.Linux.CgroupsPath, "frozen")
+}
+
+// A shim in a mount namespace of its own sees the cgroup file systems as the
+// script leaves them; those of the machine are not touched.
+func TestCreate_CgroupMountsThatCannotBeUsed(t *testing.T) {
+	const each = "while read -r _ dir kind _; do case $kind in cgroup | cgroup2) "
+	const end = "; esac; done </proc/self/mounts"
+	for _, tc := range []struct {
+		name, script string
+		want         []string
+	}{
+		{"read-only", each + "mount -o remount,bind,ro $dir" + end, []string{"/sys/fs/cgroup", "read-only file system"}},
+		{"absent", each + "umount -l $dir" + end, []string{"cgroup"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := newConfig(t, "sleep", "1000")
+			limit := int64(100)
+			c.Spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}}
+			t.Cleanup(func() { wantNothingLeft(t, c) })
+			data, err := json.Marshal(life{Config: c, Stage: "running"})
+			testx.Must(t, err)
+			file := filepath.Join(filepath.Dir(c.Bundle), "life.json")
+			testx.Must(t, os.WriteFile(file, data, 0o600))
+			defer testReaper.Suspend()() // the shim is a child that only we wait for
+			cmd := exec.Command("unshare", "--mount", "sh", "-c", tc.script+"; exec "+os.Args[0])
+			cmd.Env = append(os.Environ(), shimEnv+"="+file)
+			_, err = cmd.Output() // its stdin is empty: it ends also when it could create
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) {
+				t.Fatalf("Create: %v, want it refused", err)
+			}
+			testx.WantText(t, errors.New(string(exit.Stderr)), tc.want...)
+		})
+	}
+}
+
+// A mount of cgroup v2 from the host's cgroup namespace sets the options of the whole hierarchy.
+func TestCgroupMount_FromTheHostsNamespaceKeepsTheOptions(t *testing.T) {
+	options := func() string {
+		mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup2"))
+		testx.Must(t, err)
+		if len(mounts) == 0 {
+			return ""
+		}
+		return mounts[0].VFSOptions
+	}
+	before := options()
+	if !strings.Contains(before, "nsdelegate") {
+		lacking(t, "cgroup2", "cgroup v2 with the option nsdelegate")
+	}
+	for name, r := range runtimes() {
+		c := newConfig(t, "cat", "/sys/fs/cgroup/cgroup.procs", "/cgroup2/cgroup.procs")
+		without(specs.CgroupNamespace)(&c)
+		mount(specs.Mount{Destination: "/cgroup2", Type: "cgroup2", Source: "cgroup2"})(&c)
+		if unified() {
+			mount(specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs"},
+				specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup"})(&c)
+		} else {
+			c.Spec.Process.Args = []string{"cat", "/cgroup2/cgroup.procs"}
+		}
+		if status := createBy(t, r, c).start().wait().Status; status != 0 {
+			t.Errorf("%s: the container ends with %d", name, status)
+		}
+		if after := options(); after != before {
+			t.Errorf("%s: the options of cgroup v2 were %s, and are %s", name, before, after)
+		}
+	}
+}
+
+// nestTo makes cgroups in dir, each in the one before, and says how many the kernel let it make up to limit.
+func nestTo(t *testing.T, dir string, limit int) int {
+	t.Helper()
+	for depth := range limit {
+		dir = filepath.Join(dir, "d")
+		if err := os.Mkdir(dir, 0o755); errors.Is(err, unix.EAGAIN) {
+			return depth
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return limit
+}
+
+func depthOf(t *testing.T, b *box) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(b.Cgroup().Path(""), cgroup.DepthFile))
+	testx.Must(t, err)
+	return strings.TrimSpace(string(text))
+}
+
+func needUnified(t *testing.T) {
+	t.Helper()
+	if cgroups.Mode() == cgroups.Legacy {
+		lacking(t, "cgroup2", "a cgroup v2 hierarchy")
+	}
+}
+
+func TestDepth_OfNestedCgroupsIsLimited(t *testing.T) {
+	needUnified(t)
+	b := create(t, newConfig(t, "sleep", "1000")).start()
+	if got, want := depthOf(t, b), strconv.Itoa(cgroup.MaxDepth); got != want {
+		t.Errorf("%s = %s, want %s", cgroup.DepthFile, got, want)
+	}
+	shares := uint64(512)
+	testx.Must(t, b.Update(&specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: &shares}}))
+	if got := nestTo(t, b.Cgroup().Path(""), cgroup.MaxDepth+1); got != cgroup.MaxDepth {
+		t.Errorf("after an update cgroups can be nested %d deep, want %d", got, cgroup.MaxDepth)
+	}
+	testx.Must(t, b.Init().Signal(syscall.SIGKILL))
+	b.wait()
+	testx.Must(t, b.Destroy())
+	wantNothingLeft(t, b.config)
+}
+
+func TestDepth_OfTheConfigurationOrACgroupAboveHolds(t *testing.T) {
+	needUnified(t)
+	t.Run("above", func(t *testing.T) {
+		root := map[bool]string{true: "/sys/fs/cgroup", false: "/sys/fs/cgroup/unified"}[cgroups.Mode() == cgroups.Unified]
+		config := newConfig(t, "sleep", "1000")
+		above := filepath.Join(root, parent(), "above")
+		testx.Must(t, os.MkdirAll(above, 0o755))
+		t.Cleanup(func() {
+			for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
+				dirs, err := filepath.Glob(filepath.Join(pattern, parent(), "above"))
+				testx.Must(t, err)
+				for _, dir := range dirs {
+					testx.Must(t, os.Remove(dir))
+				}
+			}
+		})
+		testx.Must(t, os.WriteFile(filepath.Join(above, cgroup.DepthFile), []byte("3"), 0))
+		config.Spec.Linux.CgroupsPath = "/" + parent() + "/above/" + config.ID
+		b := create(t, config).start()
+		if got, want := nestTo(t, b.Cgroup().Path(""), cgroup.MaxDepth), 2; got != want {
+			t.Errorf("cgroups can be nested %d deep below one that has 3 with the container's, want %d", got, want)
+		}
+	})
+	t.Run("the container", func(t *testing.T) {
+		if cgroups.Mode() != cgroups.Unified {
+			lacking(t, "unified", "cgroup v2 alone, for linux.resources.unified")
+		}
+		for _, asked := range []string{"max", "2"} {
+			config := newConfig(t, "sleep", "1000")
+			config.Spec.Linux.Resources = &specs.LinuxResources{Unified: map[string]string{cgroup.DepthFile: asked}}
+			b := create(t, config).start()
+			if got := depthOf(t, b); got != asked {
+				t.Errorf("%s = %s, want %s as asked", cgroup.DepthFile, got, asked)
+			}
+		}
+	})
+}
+
+// wantAlive checks that a stranger runs.
+func wantAlive(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+	if err != nil || strings.Contains(string(stat), ") Z ") {
+		t.Errorf("process %d of others: %q, %v, want it to live", cmd.Process.Pid, stat, err)
+	}
+}
+
+// libcontainer looks in the hierarchy of devices only; a kill goes through all.
+func TestCreate_RefusesACgroupInUseInOneHierarchy(t *testing.T) {
+	if cgroups.Mode() == cgroups.Unified {
+		t.Skip("SKIPPED: cgroup v2 has one hierarchy")
+	}
+	for _, below := range []string{"", "/below/it"} {
+		for _, hierarchy := range []string{"pids", "freezer", "memory"} {
+			t.Run(hierarchy+below, func(t *testing.T) {
+				config := newConfig(t, "sleep", "1000")
+				dir := filepath.Join("/sys/fs/cgroup", hierarchy, config.Spec.Linux.CgroupsPath)
+				testx.Must(t, os.MkdirAll(dir+below, 0o755))
+				t.Cleanup(func() { _ = cgroup.New(map[string]string{"": dir}).Remove(bounded(t)) })
+				other := stranger(t, []string{dir + below})
+				_, err := testRuntime.Create(t.Context(), config, noStreams(t))
+				if !errdefs.IsFailedPrecondition(err) {
+					t.Errorf("Create in a cgroup in use: %v, want failed precondition", err)
+				}
+				testx.WantText(t, err, fmt.Sprintf("linux.cgroupsPath %q", config.Spec.Linux.CgroupsPath), dir,
+					fmt.Sprintf("%d (busybox", other.Process.Pid))
+				testx.Must(t, Remove(bounded(t), config)) // as the delete command does next
+				wantAlive(t, other)
+				if dirs := cgroupDirs(t, config); len(dirs) != 1 {
+					t.Errorf("cgroups %v, want none made", dirs)
+				}
+				if _, err := os.Stat(stateDir(config.Root, config.ID)); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("state directory: %v, want none", err)
+				}
+			})
+		}
+	}
+}
+
+// byEach runs a test for each way to start an init.
+func byEach(t *testing.T, test func(t *testing.T, way func(process.Config) process.Config)) {
+	t.Helper()
+	t.Run("launcher", func(t *testing.T) { test(t, func(c process.Config) process.Config { return c }) })
+	t.Run("libcontainer", func(t *testing.T) {
+		test(t, func(c process.Config) process.Config { c.NoPivotRoot = true; return c })
+	})
+}
+
+// What a hook leaves in the cgroup is the container's, even if the hook has ended.
+func TestCreate_ThatFailsKillsWhatItsHooksLeft(t *testing.T) {
+	byEach(t, func(t *testing.T, way func(process.Config) process.Config) {
+		t.Helper()
+		for _, hook := range []string{"sleep 1000 >/dev/null 2>&1 &", "(sleep 1000 & sleep 1000) >/dev/null 2>&1 &"} {
+			c := newConfig(t, "sleep", "1000")
+			dirs := "/sys/fs/cgroup" + c.Spec.Linux.CgroupsPath
+			if cgroups.Mode() != cgroups.Unified {
+				dirs = "/sys/fs/cgroup/pids" + c.Spec.Linux.CgroupsPath
+			}
+			left := note(c, "left")
+			c.Spec.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{
+				shell("echo $$ > " + dirs + "/cgroup.procs; " + hook + " echo $! > " + left + "; exit 1"),
+			}}
+			_, err := tryCreate(t, t.Context(), way(c))
+			if err == nil || errors.Is(err, process.ErrLeft) {
+				t.Errorf("Create with a hook that fails = %v, want its error alone", err)
+			}
+			pid, err := strconv.Atoi(strings.TrimSpace(testx.Read(t, left)))
+			testx.Must(t, err)
+			wantDead(t, []int{pid})
+			wantNothingLeft(t, c)
+		}
+	})
+}
+
+// takenUnit is the manager of a scope that systemd has already, since it belongs to somebody else.
+type takenUnit struct {
+	ocicgroups.Manager
+	stopped bool
+}
+
+func (u *takenUnit) Apply(int) error {
+	return fmt.Errorf("start unit: %w", godbus.Error{Name: "org.freedesktop.systemd1.UnitExists"})
+}
+
+func (u *takenUnit) Destroy() error { u.stopped = true; return nil }
+
+func TestCreate_StopsNoUnitOfOthers(t *testing.T) {
+	c := newConfig(t, "sleep", "1000")
+	config, err := testRuntime.translate(c)
+	testx.Must(t, err)
+	lc, err := libcontainer.Create(c.Root, c.ID, config)
+	testx.Must(t, err)
+	made, err := begin(c, lc)
+	testx.Must(t, err)
+	taken := &takenUnit{}
+	made.unit.Manager = taken
+	if err := made.unit.Apply(1); !systemd.UnitExists(err) {
+		t.Errorf("start = %v, want that the unit exists", err)
+	}
+	config.Cgroups.Systemd = true // of which there may be none here
+	testx.Must(t, testRuntime.undoCreate(made, made.removeMade))
+	if taken.stopped {
+		t.Error("the unit of others was stopped")
+	}
+	wantNothingLeft(t, c)
+}
+
+// silentBus makes the system's D-Bus one that accepts connections and never answers.
+func silentBus(t *testing.T) {
+	t.Helper()
+	address := filepath.Join(t.TempDir(), "bus")
+	listener, err := net.Listen("unix", address)
+	testx.Must(t, err)
+	t.Cleanup(func() { testx.Must(t, listener.Close()) }) // nobody accepts: the backlog does
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+address)
+}
+
+// absentBus makes the system's D-Bus one that is not there.
+func absentBus(t *testing.T) {
+	t.Helper()
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+filepath.Join(t.TempDir(), "bus"))
+}
+
+// What is left in the cgroup of a scope ends whether systemd answers or not.
+func TestSystemd_IsNotNeededToEndAScope(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		bus  func(*testing.T)
+		want error
+	}{
+		{"it is silent", silentBus, systemd.ErrSilent},
+		{"it is absent", absentBus, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			config := newConfig(t, "true")
+			dirs := madeBefore(t, config)
+			left := stranger(t, dirs)
+			paths := map[string]string{"": dirs[0]}
+			if len(dirs) > 1 { // cgroup v1
+				paths = map[string]string{"devices": dirs[0], "freezer": dirs[1], "pids": dirs[2]}
+			}
+			tc.bus(t)
+			if err := endCgroup(bounded(t), cgroup.New(paths), true); !errors.Is(err, tc.want) {
+				t.Errorf("endCgroup = %v, want %v", err, tc.want)
+			}
+			_ = left.Wait() // that it was killed is what is wanted
+			for _, dir := range dirs {
+				if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("cgroup %s: %v, want it gone", dir, err)
+				}
+			}
+		})
+	}
+}
+
+func TestSystemd_IsNeededForAScope(t *testing.T) {
+	if lcsystemd.IsRunningSystemd() {
+		t.Skip("SKIPPED: this machine was booted with systemd")
+	}
+	config := newConfig(t, "true")
+	config.Spec.Linux.CgroupsPath, config.SystemdCgroup = "a.slice:b:c", true
+	_, err := tryCreate(t, t.Context(), config)
+	if !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("Create = %v, want failed precondition", err)
+	}
+	testx.WantText(t, err, "linux.cgroupsPath", "a.slice:b:c", "systemd")
+}
+
+// What the launcher cannot start libcontainer tries again, in a scope of the same name.
+func TestSystemd_ScopeIsGoneBeforeTheSecondTry(t *testing.T) {
+	if !onSystemd() {
+		t.Skip("SKIPPED: this machine was not booted with systemd: make test-systemd")
+	}
+	for range 20 {
+		config := limited(t, nil)
+		mount(specs.Mount{Destination: "/tmp", Type: "bind", Source: "/etc/passwd", Options: []string{"bind"}})(&config)
+		_, err := tryCreate(t, t.Context(), config)
+		testx.WantText(t, err, "not a directory")
+	}
+}
+
+// madeUnit is the manager of a unit that is there.
+type madeUnit struct{ ocicgroups.Manager }
+
+func (madeUnit) Apply(int) error { return nil }
+
+// What was made in vain is not left on disk because systemd does not answer;
+// what can be deleted again is.
+func TestDiscard_LeavesNothingWhenSystemdIsSilent(t *testing.T) {
+	config := newConfig(t, "sleep", "1000")
+	ran := filepath.Join(filepath.Dir(config.Bundle), "ran")
+	config.Spec.Hooks = &specs.Hooks{Poststop: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "echo >> " + ran}}}}
+	b := create(t, config)
+	c, ok := b.RuntimeContainer.(*container)
+	if !ok {
+		t.Fatalf("Create = %T, want a container", b.RuntimeContainer)
+	}
+	testx.Must(t, b.Init().Signal(unix.SIGKILL))
+	b.wait()
+	c.lc.Config().Cgroups.Systemd = true // of which there may be none here
+	c.creation.unit.Manager = madeUnit{}
+	testx.Must(t, c.creation.unit.Apply(0))
+	silentBus(t)
+	state := stateDir(config.Root, config.ID)
+
+	if err := b.Destroy(); !errors.Is(err, systemd.ErrSilent) {
+		t.Errorf("Destroy = %v, want %v", err, systemd.ErrSilent)
+	}
+	if _, err := os.Stat(state); err != nil {
+		t.Errorf("state directory after a Destroy that can be tried again: %v", err)
+	}
+	if left := cgroupDirs(t, config); len(left) > 0 {
+		t.Errorf("cgroups left: %v", left)
+	}
+	if err := b.Discard(); !errors.Is(err, systemd.ErrSilent) {
+		t.Errorf("Discard = %v, want %v", err, systemd.ErrSilent)
+	}
+	if _, err := os.Stat(state); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("state directory after Discard: %v, want it gone", err)
+	}
+	if err := c.initFD.Close(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Close of init's pidfd after Discard = %v, want it closed already", err)
+	}
+	if text, err := os.ReadFile(ran); string(text) != "\n" {
+		t.Errorf("the poststop hook wrote %q, %v, want one line", text, err)
+	}
+}
+
+// The cgroup and systemd share one time, of which systemd has a part in any case.
+func TestDestroy_WaitsForSystemdInWhatTheCgroupLeft(t *testing.T) {
+	silentBus(t)
+	gone := cgroup.New(map[string]string{"": "/sys/fs/cgroup/" + parent() + "/gone"})
+	ctx, cancel := context.WithTimeout(t.Context(), unitTimeout/100)
+	defer cancel()
+	begin := time.Now()
+	if err := endCgroup(ctx, gone, true); !errors.Is(err, systemd.ErrSilent) {
+		t.Errorf("endCgroup = %v, want %v", err, systemd.ErrSilent)
+	}
+	if took := time.Since(begin); took < unitTimeout || took >= destroyTimeout {
+		t.Errorf("endCgroup took %v, want %v", took, unitTimeout)
+	}
+}
+
+func TestKeepCPUSet_TellsSystemdAlone(t *testing.T) {
+	silentBus(t)
+	if err := new(container).KeepCPUSet(t.Context(), "0-1", "0"); err != nil {
+		t.Errorf("KeepCPUSet of a cgroup that is not systemd's = %v, want nil", err)
+	}
+}
+
+// libcontainer asks systemd for the scope while criu restores, and nobody could end that.
+func TestRestore_DoesNotBeginWhileSystemdIsSilent(t *testing.T) {
+	restored, let := restoringCriu(t)
+	let()
+	c := image(t)
+	r, err := testRuntime.Create(t.Context(), c, nil)
+	testx.Must(t, err)
+	config := r.(*container).lc.Config()
+	config.Cgroups.Systemd = true // of which there may be none here
+	silentBus(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	streams, err := stdio.Open(t.Context(), c.IO, c.IOOwner)
+	testx.Must(t, err)
+	if _, err := r.Restore(ctx, streams); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "systemd") {
+		t.Errorf("Restore = %v, want that systemd did not answer in time", err)
+	}
+	if _, err := os.Stat(restored); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("criu has run: %v", err)
+	}
+	config.Cgroups.Systemd = false
+	testx.Must(t, r.Destroy())
+	testx.Must(t, streams.Close())
+	wantNothingLeft(t, c)
 }

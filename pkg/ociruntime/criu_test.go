@@ -5,16 +5,28 @@ package ociruntime
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/ociruntime/criu"
+	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -23,7 +35,7 @@ func fakeCriu(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, criu.Program)
-	must(t, os.WriteFile(path, []byte("#!/bin/sh\nexit 1\n"), 0o755)) //nolint:gosec // a program is executable
+	testx.Must(t, os.WriteFile(path, []byte("#!/bin/sh\nexit 1\n"), 0o755)) //nolint:gosec // a program is executable
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
@@ -32,7 +44,7 @@ func TestCreate_RefusesWhatIsNoCheckpoint(t *testing.T) {
 	c := newConfig(t, "true")
 	c.Checkpoint = t.TempDir()
 	_, err := New(testReaper).Create(t.Context(), c, nil)
-	wantError(t, err, errdefs.ErrInvalidArgument, c.Checkpoint, "inventory.img")
+	testx.WantError(t, err, errdefs.ErrInvalidArgument, c.Checkpoint, "inventory.img")
 	wantNothingLeft(t, c)
 }
 
@@ -41,15 +53,15 @@ func TestRestore_FailureLeavesNothing(t *testing.T) {
 	fakeCriu(t)
 	c := image(t)
 	r, err := New(testReaper).Create(t.Context(), c, nil)
-	must(t, err)
+	testx.Must(t, err)
 	streams, err := stdio.Open(t.Context(), c.IO, c.IOOwner)
-	must(t, err)
-	t.Cleanup(func() { must(t, streams.Close()) })
+	testx.Must(t, err)
+	t.Cleanup(func() { testx.Must(t, streams.Close()) })
 	if _, err := r.Restore(t.Context(), streams); err == nil {
 		t.Error("Restore with a criu that fails = nil, want an error")
 	}
-	must(t, r.Destroy())
-	must(t, r.Destroy())
+	testx.Must(t, r.Destroy())
+	testx.Must(t, r.Destroy())
 	if left, _ := filepath.Glob(filepath.Join(c.Bundle, "criu-*")); len(left) > 0 { // the pattern is well formed
 		t.Errorf("left in the bundle: %v", left)
 	}
@@ -65,16 +77,16 @@ func TestRestore_IsUndoneWhenItsContextEndedMeanwhile(t *testing.T) {
 		restored, let := restoringCriu(t)
 		c := image(t)
 		r, err := testRuntime.Create(t.Context(), c, nil)
-		must(t, err)
+		testx.Must(t, err)
 		streams, err := stdio.Open(t.Context(), c.IO, c.IOOwner)
-		must(t, err)
+		testx.Must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
 			_, err := r.Restore(ctx, streams)
 			done <- err
 		}()
-		eventually(t, "what is restored", func() bool {
+		testx.Eventually(t, "what is restored", func() bool {
 			_, err := os.Stat(restored)
 			return err == nil || len(done) > 0 // it failed early
 		})
@@ -83,8 +95,8 @@ func TestRestore_IsUndoneWhenItsContextEndedMeanwhile(t *testing.T) {
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Restore = %v, want %v", err, context.Canceled)
 		}
-		must(t, r.Destroy())
-		must(t, streams.Close())
+		testx.Must(t, r.Destroy())
+		testx.Must(t, streams.Close())
 		wantNothingLeft(t, c)
 	}
 }
@@ -103,7 +115,7 @@ func TestRemove_AfterTheShimDiedInARestoreLeavesTheFiles(t *testing.T) {
 			restored, let := restoringCriu(t)
 			c := image(t)
 			kept := filepath.Join(c.Rootfs, "tmp", "kept")
-			must(t, os.WriteFile(kept, nil, 0o600))
+			testx.Must(t, os.WriteFile(kept, nil, 0o600))
 			killedShim(t, life{Config: c, Stage: "restored"}, restored)
 			let()
 			state := filepath.Join(c.Root, c.ID)
@@ -112,13 +124,13 @@ func TestRemove_AfterTheShimDiedInARestoreLeavesTheFiles(t *testing.T) {
 			}
 			if tc.halfMade {
 				lc, err := libcontainer.Load(c.Root, c.ID)
-				must(t, err)
+				testx.Must(t, err)
 				init, err := lc.State()
-				must(t, err)
-				must(t, unix.Kill(init.InitProcessPid, unix.SIGKILL)) // in a cgroup where Remove does not look
-				must(t, os.Remove(filepath.Join(state, "state.json")))
+				testx.Must(t, err)
+				testx.Must(t, unix.Kill(init.InitProcessPid, unix.SIGKILL)) // in a cgroup where Remove does not look
+				testx.Must(t, os.Remove(filepath.Join(state, "state.json")))
 			}
-			must(t, Remove(bounded(t), c))
+			testx.Must(t, Remove(bounded(t), c))
 			if _, err := os.Stat(kept); err != nil {
 				t.Errorf("a file of the root file system is gone: %v", err)
 			}
@@ -127,10 +139,296 @@ func TestRemove_AfterTheShimDiedInARestoreLeavesTheFiles(t *testing.T) {
 	}
 }
 
-func wantError(t *testing.T, err, class error, words ...string) {
+// needCriu skips a test where there is no criu that works with the kernel:
+// Debian 12's 3.17 does not with Linux 6.18.
+func needCriu(t *testing.T) {
 	t.Helper()
-	if !errors.Is(err, class) {
-		t.Fatalf("error = %v, want one of class %v", err, class)
+	if out, err := exec.Command(criu.Program, "check").CombinedOutput(); err != nil {
+		lacking(t, "criu", fmt.Sprintf("a criu that works with this kernel: %v\n%s", err, out))
 	}
-	wantText(t, err, words...)
+	if _, err := exec.LookPath("iptables-restore"); err != nil {
+		lacking(t, "criu", "iptables-restore, which criu calls: "+err.Error())
+	}
+}
+
+func TestCheckpoint_NeedsAPathToItsNetwork(t *testing.T) {
+	if _, err := exec.LookPath(criu.Program); err != nil {
+		lacking(t, "criu", err.Error())
+	}
+	holder := exec.Command("/bin/busybox", "sleep", "1000")
+	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	testx.Must(t, holder.Start())
+	end := sync.OnceFunc(func() { _, _ = holder.Process.Kill(), holder.Wait() })
+	t.Cleanup(end)
+	config := newConfig(t, "sleep", "1000")
+	config.Spec.Linux.Namespaces = append(slices.DeleteFunc(config.Spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool {
+		return ns.Type == specs.NetworkNamespace
+	}), specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid)})
+	b := create(t, config).start()
+	end()
+	err := b.Checkpoint(process.CheckpointRequest{Path: filepath.Join(t.TempDir(), "image")})
+	if !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("Checkpoint = %v, want a failed precondition", err)
+	}
+	testx.WantText(t, err, "linux.namespaces", "ns/net")
+}
+
+// counter says a number whenever it is sent SIGUSR1, and ends with it at SIGTERM.
+var counter = []string{"sh", "-c", `n=5; trap 'n=$((n+1)); echo $n' USR1; trap 'exit $n' TERM; echo up; while :; do sleep 0.05; done`}
+
+// restore makes a container of image and has it run.
+func restore(t *testing.T, image string, args ...string) (*box, process.Handle) {
+	t.Helper()
+	config := newConfig(t, args...)
+	config.Checkpoint = image
+	t.Cleanup(func() { wantNothingLeft(t, config) })
+	runtime, err := New(testReaper).Create(t.Context(), config, nil)
+	testx.Must(t, err)
+	t.Cleanup(func() { testx.Must(t, runtime.Destroy()) })
+	streams, err := stdio.Open(t.Context(), config.IO, config.IOOwner)
+	testx.Must(t, err)
+	t.Cleanup(func() { testx.Must(t, streams.Close()) })
+	init, err := runtime.Restore(t.Context(), streams)
+	testx.Must(t, err)
+	b := &box{RuntimeContainer: runtime, t: t, config: config, streams: streams, dead: make(chan struct{})}
+	go func() { defer close(b.dead); b.exit = init.Wait() }()
+	t.Cleanup(func() {
+		_ = init.Signal(syscall.SIGKILL) // dead already is as good
+		b.wait()
+	})
+	return b, init
+}
+
+func (b *box) says(what string) {
+	b.t.Helper()
+	path := strings.TrimPrefix(b.config.IO.Stdout, "file://")
+	testx.Eventually(b.t, "the output "+what, func() bool {
+		text, err := os.ReadFile(path)
+		return err == nil && strings.HasSuffix(string(text), what+"\n")
+	})
+}
+
+func TestCheckpoint_AndRestore(t *testing.T) {
+	needCriu(t)
+	wantNoLeaks(t)
+	b := create(t, newConfig(t, counter...)).start()
+	b.says("up")
+	testx.Must(t, b.Init().Signal(syscall.SIGUSR1))
+	b.says("6")
+	image := filepath.Join(t.TempDir(), "image")
+	testx.Must(t, b.Checkpoint(process.CheckpointRequest{Path: image, Exit: true}))
+	if exit := b.wait(); exit.Status != 137 {
+		t.Errorf("status after a checkpoint that ends the container = %d, want 137", exit.Status)
+	}
+
+	// Twice, the second time from a checkpoint of what was restored.
+	for _, n := range []string{"7", "8"} {
+		r, init := restore(t, image, "true")
+		testx.Must(t, init.Signal(syscall.SIGUSR1))
+		r.says(n)
+		if got := r.exec(t.Context(), command("sh", "-c", "kill -0 1 && echo in; exit 3")); got.status != 3 || got.out != "in\n" || got.err != nil {
+			t.Errorf("exec in what was restored = %+v, want 3 and its output", got)
+		}
+		image = filepath.Join(t.TempDir(), "image")
+		testx.Must(t, r.Checkpoint(process.CheckpointRequest{Path: image}))
+		testx.Must(t, init.Signal(syscall.SIGTERM))
+		if exit := r.wait(); exit.Status != int(n[0]-'0') {
+			t.Errorf("status of what was restored = %d, want %s, from its memory", exit.Status, n)
+		}
+	}
+}
+
+func TestCheckpoint_FailureLeavesTheContainerRunning(t *testing.T) {
+	needCriu(t)
+	b := create(t, newConfig(t, counter...)).start()
+	b.says("up")
+	image := filepath.Join(t.TempDir(), "image")
+	err := b.Checkpoint(process.CheckpointRequest{Path: filepath.Join(image, "too", "deep")})
+	testx.WantText(t, err, "no such file")
+	testx.Must(t, b.Init().Signal(syscall.SIGUSR1))
+	b.says("6")
+	if _, err := os.Stat(image); err == nil {
+		t.Errorf("%s is left of a checkpoint that failed", image)
+	}
+}
+
+// criuEnv makes this binary a criu, and is the directory that its test shares
+// with it.
+const criuEnv = "ENGINE_TEST_CRIU"
+
+// restoringCriu puts a criu first in PATH that restores any image as a program
+// that sleeps, out of reach of who kills the members of the cgroup. Then it says
+// that it is done once let is called. restored is there when the program is.
+func restoringCriu(t *testing.T) (restored string, let func()) {
+	t.Helper()
+	dir := t.TempDir()
+	self, err := os.Executable()
+	testx.Must(t, err)
+	script := fmt.Sprintf("#!/bin/sh\nexport %s=%s GORACE=atexit_sleep_ms=0\nexec %s \"$@\"\n", criuEnv, dir, self)
+	testx.Must(t, os.WriteFile(filepath.Join(dir, criu.Program), []byte(script), 0o755)) //nolint:gosec // a program is executable
+	testx.Must(t, unix.Mkfifo(filepath.Join(dir, "let"), 0o600))
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return filepath.Join(dir, "restored"), func() {
+		f, err := os.OpenFile(filepath.Join(dir, "let"), os.O_RDWR, 0) // does not wait for a reader
+		testx.Must(t, err)
+		t.Cleanup(func() { testx.Must(t, f.Close()) })
+	}
+}
+
+// image is a configuration of a container that is restored from an image with
+// what is looked at before criu is.
+func image(t *testing.T) process.Config {
+	t.Helper()
+	c := newConfig(t, "true")
+	c.Checkpoint = t.TempDir()
+	for name, content := range map[string]string{"inventory.img": "", "descriptors.json": `["","",""]`} {
+		testx.Must(t, os.WriteFile(filepath.Join(c.Checkpoint, name), []byte(content), 0o600))
+	}
+	return c
+}
+
+// Types of requests, and of the answers to them (criu's images/rpc.proto).
+const (
+	criuRestore = 2
+	criuNotify  = 6
+	criuVersion = 10
+)
+
+// serveCriu is `criu swrk FD`: it answers requests over a socket.
+func serveCriu(dir string) error {
+	fd, err := strconv.Atoi(os.Args[len(os.Args)-1])
+	if err != nil {
+		return err
+	}
+	socket := os.NewFile(uintptr(fd), "criu")
+	request := make([]byte, 1<<16)
+	for {
+		n, err := socket.Read(request)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil || n < 2 {
+			return fmt.Errorf("request of %d bytes: %w", n, err)
+		}
+		switch request[1] { // the first field is the type
+		case criuVersion:
+			_, err = socket.Write(answer(criuVersion, 0x52, 4, 0x08, 3, 0x10, 20)) // version: major 3, minor 20
+		case criuRestore:
+			err = restoreSleeper(dir, socket)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// answer is a criu_resp that tells success.
+func answer(kind byte, fields ...byte) []byte { return append([]byte{0x08, kind, 0x10, 1}, fields...) }
+
+func restoreSleeper(dir string, socket *os.File) error {
+	roots := []string{"/sys/fs/cgroup/cgroup.procs"} // of v2
+	if _, err := os.Stat(roots[0]); err != nil {
+		roots, _ = filepath.Glob("/sys/fs/cgroup/*/cgroup.procs") // of each hierarchy; the pattern is well formed
+	}
+	for _, root := range roots {
+		if err := os.WriteFile(root, []byte("0"), 0); err != nil {
+			return err
+		}
+	}
+	sleeper := exec.Command("/bin/busybox", "sleep", "1000") // adopted by the test when this process has ended
+	sleeper.Stdin, sleeper.Stdout, sleeper.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := sleeper.Start(); err != nil {
+		return err
+	}
+	const script = "post-restore"
+	notify := binary.AppendUvarint(append([]byte{0x0a, byte(len(script))}, script+"\x10"...), uint64(sleeper.Process.Pid))
+	if _, err := socket.Write(answer(criuNotify, append([]byte{0x2a, byte(len(notify))}, notify...)...)); err != nil {
+		return err
+	}
+	if _, err := socket.Read(make([]byte, 64)); err != nil { // that it was heard
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "restored"), nil, 0o600); err != nil {
+		return err
+	}
+	let, err := os.Open(filepath.Join(dir, "let"))
+	if err != nil {
+		return err
+	}
+	if err := let.Close(); err != nil {
+		return err
+	}
+	_, err = socket.Write(answer(criuRestore))
+	return err
+}
+
+// hostileForCriu are root file systems with links that exchange what CRIU binds (CVE-2026-119101, CVE-2026-115520).
+var hostileForCriu = []struct {
+	name string
+	make func(t *testing.T, rootfs string)
+	want string
+}{
+	{"a place that ends in the middle", func(t *testing.T, rootfs string) {
+		t.Helper()
+		testx.Must(t, os.MkdirAll(filepath.Join(rootfs, "a]:/etc"), 0o755))
+		testx.Must(t, os.Symlink("a]:/etc", filepath.Join(rootfs, "data")))
+	}, "a]:/etc"},
+	{"a part of the way that ends in the middle", func(t *testing.T, rootfs string) {
+		t.Helper()
+		testx.Must(t, os.Mkdir(filepath.Join(rootfs, "]:"), 0o755))
+		testx.Must(t, os.Symlink("/]:/new", filepath.Join(rootfs, "data")))
+	}, "]:/new"},
+	{"the place of another mount", func(t *testing.T, rootfs string) {
+		t.Helper()
+		testx.Must(t, os.Mkdir(filepath.Join(rootfs, "secret"), 0o755))
+		testx.Must(t, os.Symlink("secret", filepath.Join(rootfs, "data")))
+	}, "/secret"},
+}
+
+func bindBoth(t *testing.T, c *process.Config) {
+	t.Helper()
+	for _, destination := range []string{"/secret", "/data"} {
+		mount(specs.Mount{Destination: destination, Type: "bind", Source: t.TempDir(), Options: []string{"bind"}})(c)
+	}
+}
+
+func TestRestore_RefusesLinksThatExchangeMounts(t *testing.T) {
+	for _, h := range hostileForCriu {
+		t.Run(h.name, func(t *testing.T) {
+			fakeCriu(t) // whose error would be another
+			c := image(t)
+			h.make(t, c.Rootfs)
+			bindBoth(t, &c)
+			r, err := testRuntime.Create(t.Context(), c, nil)
+			testx.Must(t, err)
+			streams, err := stdio.Open(t.Context(), c.IO, c.IOOwner)
+			testx.Must(t, err)
+			t.Cleanup(func() { testx.Must(t, streams.Close()) })
+			_, err = r.Restore(t.Context(), streams)
+			testx.WantError(t, err, errdefs.ErrFailedPrecondition, `"/data"`, h.want)
+			testx.Must(t, r.Destroy())
+			wantNothingLeft(t, c)
+		})
+	}
+}
+
+func TestCheckpoint_RefusesLinksThatExchangeMounts(t *testing.T) {
+	for _, h := range hostileForCriu {
+		t.Run(h.name, func(t *testing.T) {
+			fakeCriu(t)
+			c := newConfig(t, "sleep", "1000")
+			testx.Must(t, os.MkdirAll(filepath.Join(c.Rootfs, "secret"), 0o755))
+			testx.Must(t, os.MkdirAll(filepath.Join(c.Rootfs, "data"), 0o755))
+			bindBoth(t, &c)
+			b := create(t, c)
+			b.start()
+			// The container has exchanged it since.
+			testx.Must(t, os.Remove(filepath.Join(c.Rootfs, "data")))
+			testx.Must(t, os.Remove(filepath.Join(c.Rootfs, "secret")))
+			h.make(t, c.Rootfs)
+			path := filepath.Join(t.TempDir(), "image")
+			err := b.Checkpoint(process.CheckpointRequest{Path: path})
+			testx.WantError(t, err, errdefs.ErrFailedPrecondition, `"/data"`, h.want)
+		})
+	}
 }

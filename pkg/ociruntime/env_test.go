@@ -4,26 +4,36 @@
 package ociruntime
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	_ "sandbox.internal/shim/pkg/ociruntime/initreexec" // this binary is run again as the first stage of a container
-
+	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
+	_ "sandbox.internal/shim/pkg/ociruntime/initreexec" // this binary is run again as the first stage of a container
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
+	"sandbox.internal/shim/pkg/resources"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -122,15 +132,15 @@ func newConfig(tb testing.TB, args ...string) process.Config {
 	bundle := filepath.Join(dir, "bundle")
 	rootfs := filepath.Join(bundle, "rootfs")
 	for _, sub := range []string{"bin", "proc", "dev", "tmp"} {
-		must(tb, os.MkdirAll(filepath.Join(rootfs, sub), 0o755))
+		testx.Must(tb, os.MkdirAll(filepath.Join(rootfs, sub), 0o755))
 	}
 	busybox, err := os.ReadFile("/bin/busybox")
 	if err != nil {
 		tb.Fatalf("the tests need a static busybox: %v", err)
 	}
-	must(tb, os.WriteFile(filepath.Join(rootfs, "bin/busybox"), busybox, 0o755)) //nolint:gosec // a program is executable
+	testx.Must(tb, os.WriteFile(filepath.Join(rootfs, "bin/busybox"), busybox, 0o755)) //nolint:gosec // a program is executable
 	for _, name := range []string{"sh", "sleep", "cat", "true", "id", "kill"} {
-		must(tb, os.Symlink("busybox", filepath.Join(rootfs, "bin", name)))
+		testx.Must(tb, os.Symlink("busybox", filepath.Join(rootfs, "bin", name)))
 	}
 	id := "c-" + filepath.Base(filepath.Dir(dir))
 	id = strings.Map(func(r rune) rune {
@@ -191,8 +201,8 @@ func tryCreateBy(tb testing.TB, ctx context.Context, r *Runtime, config process.
 	tb.Helper()
 	tb.Cleanup(func() { wantNothingLeft(tb, config) })
 	streams, err := stdio.Open(context.Background(), config.IO, config.IOOwner)
-	must(tb, err)
-	tb.Cleanup(func() { must(tb, streams.Close()) })
+	testx.Must(tb, err)
+	tb.Cleanup(func() { testx.Must(tb, streams.Close()) })
 	runtime, err := r.Create(ctx, config, streams)
 	if err != nil {
 		return nil, err
@@ -220,7 +230,7 @@ func (b *box) start() *box {
 
 func (b *box) wait() process.Exit {
 	b.t.Helper()
-	within(b.t, "init's death", b.dead)
+	testx.Within(b.t, "init's death", b.dead)
 	return b.exit
 }
 
@@ -259,9 +269,9 @@ func (b *box) exec(ctx context.Context, p *specs.Process) result {
 
 func (b *box) output() string {
 	b.t.Helper()
-	must(b.t, b.streams.Drain(b.t.Context()))
+	testx.Must(b.t, b.streams.Drain(b.t.Context()))
 	text, err := os.ReadFile(strings.TrimPrefix(b.config.IO.Stdout, "file://"))
-	must(b.t, err)
+	testx.Must(b.t, err)
 	return string(text)
 }
 
@@ -333,41 +343,292 @@ var kept = map[string]int{
 	"/": 3, "/sys/fs/cgroup": 1, "/containerd-shim-sandbox-v1:launcher": 1, "/containerd-shim-sandbox-v1:init": 1,
 }
 
-func within(tb testing.TB, what string, done <-chan struct{}) {
+// lacking skips the test and names what it needs, or fails it where SHIM_TEST_REQUIRE lists name.
+func lacking(tb testing.TB, name, what string) {
 	tb.Helper()
-	select {
-	case <-done:
-	case <-time.After(time.Minute):
-		tb.Fatalf("%s did not come within a minute", what)
+	if promised(name) {
+		tb.Fatalf("needs %s, which SHIM_TEST_REQUIRE=%s promises", what, os.Getenv("SHIM_TEST_REQUIRE"))
 	}
+	tb.Skipf("SKIPPED: needs %s (add %q to SHIM_TEST_REQUIRE to make this a failure)", what, name)
 }
 
-func eventually(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(time.Minute)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-end:
-			tb.Fatalf("%s did not come within a minute", what)
-		}
-	}
+func promised(name string) bool {
+	return slices.Contains(strings.Split(os.Getenv("SHIM_TEST_REQUIRE"), ","), name)
 }
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
+// slowness is how many times slower than usual the machine is, which
+// SHIM_TEST_SLOWNESS says of an emulated one.
+func slowness() int {
+	n, _ := strconv.Atoi(os.Getenv("SHIM_TEST_SLOWNESS")) // 0 where it says nothing
+	return max(n, 1)
 }
 
-func wantText(t *testing.T, err error, want ...string) {
+func unified() bool { return cgroups.Mode() == cgroups.Unified }
+
+// onSystemd reports whether containers are in scopes here, as containerd makes
+// them where systemd is pid 1.
+func onSystemd() bool {
+	_, err := os.Stat("/run/systemd/system")
+	return err == nil
+}
+
+// limited is a container that sleeps and has r.
+func limited(t *testing.T, r *specs.LinuxResources) process.Config {
 	t.Helper()
-	for _, w := range want {
-		if err == nil || !strings.Contains(err.Error(), w) {
-			t.Errorf("error = %v, which does not say %q", err, w)
+	c := newConfig(t, "sleep", "1000")
+	c.Spec.Linux.Resources = r
+	if onSystemd() {
+		c.SystemdCgroup = true
+		c.Spec.Linux.CgroupsPath = "system.slice:shim-test:" + c.ID
+	}
+	return c
+}
+
+// disk is a block device of this machine: a throttle needs one that exists.
+type disk struct{ major, minor int64 }
+
+func (d disk) String() string { return fmt.Sprintf("%d:%d", d.major, d.minor) }
+
+func aDisk(t *testing.T) disk {
+	t.Helper()
+	names, err := filepath.Glob("/sys/block/*/dev")
+	testx.Must(t, err)
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		testx.Must(t, err)
+		major, minor, _ := strings.Cut(strings.TrimSpace(string(text)), ":")
+		return disk{number(t, major), number(t, minor)}
+	}
+	lacking(t, "disk", "a block device in /sys/block")
+	return disk{}
+}
+
+func number(t *testing.T, text string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(text, 10, 64)
+	testx.Must(t, err)
+	return n
+}
+
+// settings are the texts of all control files that resources have, by name.
+func settings(t *testing.T, c *cgroup.Cgroup) map[string]string {
+	t.Helper()
+	var names []string
+	for _, f := range resources.Fields(everything()) {
+		names = append(names, f.Files(c.Unified())...)
+	}
+	texts := controlFiles(t, c, append(names, "memory.high", "memory.min"))
+	if len(texts) == 0 {
+		t.Fatalf("no control files in %s", c)
+	}
+	return texts
+}
+
+// controlFiles reads files, which may be patterns of path.Match, by name. Files that cannot be read are left out.
+func controlFiles(t *testing.T, c *cgroup.Cgroup, patterns []string) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, pattern := range patterns {
+		file := c.File(pattern)
+		if file == "" {
+			continue
 		}
+		entries, err := os.ReadDir(filepath.Dir(file)) // no Glob: names of units have backslashes
+		testx.Must(t, err)
+		for _, e := range entries {
+			matches, err := filepath.Match(pattern, e.Name())
+			testx.Must(t, err)
+			if !matches {
+				continue
+			}
+			if data, err := os.ReadFile(filepath.Join(filepath.Dir(file), e.Name())); err == nil {
+				text := strings.TrimPrefix(strings.TrimSuffix(string(data), "\n"), "oom_kill_disable ")
+				if e.Name() == "memory.oom_control" {
+					text, _, _ = strings.Cut(text, "\n") // counters follow
+				}
+				texts[e.Name()] = text
+			}
+		}
+	}
+	return texts
+}
+
+// everything sets each field, so that it has all files.
+func everything() *specs.LinuxResources {
+	one := specs.LinuxThrottleDevice{}
+	return &specs.LinuxResources{
+		Memory: &specs.LinuxMemory{
+			Limit: new(int64(1)), Reservation: new(int64(1)), Swap: new(int64(1)), KernelTCP: new(int64(1)), Swappiness: new(uint64), DisableOOMKiller: new(bool),
+		},
+		CPU: &specs.LinuxCPU{
+			Shares: new(uint64(2)), Quota: new(int64(1)), Burst: new(uint64(1)), Period: new(uint64(1)),
+			RealtimeRuntime: new(int64(1)), RealtimePeriod: new(uint64(1)), Cpus: "0", Mems: "0", Idle: new(int64),
+		},
+		Pids: &specs.LinuxPids{Limit: new(int64)},
+		BlockIO: &specs.LinuxBlockIO{
+			Weight: new(uint16(1)), LeafWeight: new(uint16(1)), WeightDevice: []specs.LinuxWeightDevice{{}},
+			ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{one}, ThrottleWriteBpsDevice: []specs.LinuxThrottleDevice{one},
+			ThrottleReadIOPSDevice: []specs.LinuxThrottleDevice{one}, ThrottleWriteIOPSDevice: []specs.LinuxThrottleDevice{one},
+		},
+		HugepageLimits: []specs.LinuxHugepageLimit{{}},
+		Network:        &specs.LinuxNetwork{ClassID: new(uint32(1)), Priorities: []specs.LinuxInterfacePriority{{}}},
+		Rdma:           map[string]specs.LinuxRdma{"": {}},
+	}
+}
+
+// doorkeeper holds whoever opens a file, or runs it, as a file system does that does not answer (fanotify(7)).
+type doorkeeper struct {
+	t     *testing.T
+	group *os.File
+	held  []int32 // descriptors of the events that wait for an answer
+}
+
+// The events that a doorkeeper can hold.
+const (
+	opening = unix.FAN_OPEN_PERM
+	running = unix.FAN_OPEN_EXEC_PERM
+)
+
+// holdAt holds whoever does what to the file at path, until letGo or the end of the test.
+func holdAt(t *testing.T, path string, what uint64) *doorkeeper {
+	t.Helper()
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC|unix.FAN_NONBLOCK, unix.O_RDONLY|unix.O_CLOEXEC)
+	testx.Must(t, err)
+	k := &doorkeeper{t: t, group: os.NewFile(uintptr(fd), "fanotify")}
+	t.Cleanup(k.letGo)
+	testx.Must(t, unix.FanotifyMark(fd, unix.FAN_MARK_ADD, what, unix.AT_FDCWD, path))
+	return k
+}
+
+// wait returns the pid of the process that came next.
+func (k *doorkeeper) wait() (pid int) {
+	k.t.Helper()
+	testx.Eventually(k.t, "a process at the file that is watched", func() bool {
+		var b [unix.FAN_EVENT_METADATA_LEN]byte
+		conn, err := k.group.SyscallConn()
+		testx.Must(k.t, err)
+		n := 0
+		testx.Must(k.t, conn.Control(func(fd uintptr) { n, err = unix.Read(int(fd), b[:]) }))
+		if errors.Is(err, unix.EAGAIN) {
+			return false
+		}
+		testx.Must(k.t, err)
+		var event unix.FanotifyEventMetadata
+		testx.Must(k.t, binary.Read(bytes.NewReader(b[:n]), binary.NativeEndian, &event))
+		k.held = append(k.held, event.Fd)
+		pid = int(event.Pid)
+		return true
+	})
+	return pid
+}
+
+// letGo lets all go on, now and in future.
+func (k *doorkeeper) letGo() {
+	for _, fd := range k.held {
+		_ = unix.Close(int(fd)) // only read
+	}
+	k.held = nil
+	_ = k.group.Close() // which answers all; a second time it is closed
+}
+
+// shimEnv names the file that makes this binary a shim which is going to be
+// killed.
+const shimEnv = "ENGINE_TEST_SHIM"
+
+// life is what such a shim does.
+type life struct {
+	Config process.Config
+	Stage  string // until when: "created", "running", "paused" or "restored"
+}
+
+// shim lives until it is killed, and says on stdout when it has come to its stage.
+func shim(file string) int {
+	if err := live(file); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Fprintln(os.Stdout, "ready")
+	_, _ = os.Stdin.Read(make([]byte, 1)) // ends when the test is gone
+	return 0
+}
+
+func live(file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var l life
+	if err := json.Unmarshal(data, &l); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	streams, err := stdio.Open(ctx, l.Config.IO, l.Config.IOOwner)
+	if err != nil {
+		return err
+	}
+	c, err := New(reaper.New()).Create(ctx, l.Config, streams)
+	if err != nil || l.Stage == "created" {
+		return err
+	}
+	if l.Stage == "restored" {
+		_, err := c.Restore(ctx, streams)
+		return err
+	}
+	if err := c.Start(); err != nil || l.Stage == "running" {
+		return err
+	}
+	return c.Pause()
+}
+
+// killedShim runs a shim up to the stage, or up to the file entered, and kills it.
+func killedShim(t *testing.T, l life, entered string) {
+	t.Helper()
+	t.Cleanup(func() { wantNothingLeft(t, l.Config) })
+	data, err := json.Marshal(l)
+	testx.Must(t, err)
+	file := filepath.Join(filepath.Dir(l.Config.Bundle), "life.json")
+	testx.Must(t, os.WriteFile(file, data, 0o600))
+	defer testReaper.Suspend()() // the shim is a child that only we wait for
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), shimEnv+"="+file)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	testx.Must(t, err)
+	defer stdin.Close()
+	stdout, err := cmd.StdoutPipe()
+	testx.Must(t, err)
+	testx.Must(t, cmd.Start())
+	if entered == "" {
+		if n, err := stdout.Read(make([]byte, 16)); n == 0 {
+			t.Errorf("the shim did not come to %q: %v", l.Stage, err)
+		}
+	} else {
+		testx.Eventually(t, entered, func() bool { _, err := os.Stat(entered); return err == nil })
+	}
+	testx.Must(t, cmd.Process.Kill())
+	_ = cmd.Wait() // it was killed
+}
+
+// members are the processes in the container's cgroup.
+func members(t *testing.T, c process.Config) []int {
+	t.Helper()
+	var pids []int
+	for _, dir := range cgroupDirs(t, c) {
+		data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		testx.Must(t, err)
+		for field := range strings.FieldsSeq(string(data)) {
+			pid, err := strconv.Atoi(field)
+			testx.Must(t, err)
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func wantDead(t *testing.T, pids []int) {
+	t.Helper()
+	for _, pid := range pids {
+		// The test process adopted it; the reaper collects it soon.
+		testx.Eventually(t, fmt.Sprintf("the end of process %d", pid), func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
 	}
 }

@@ -4,13 +4,17 @@
 package ociruntime
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,9 +25,15 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/limit"
+	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
 )
 
 func TestExec_UnsupportedByTheLauncher(t *testing.T) {
@@ -86,7 +96,7 @@ func TestExec_WhatTheLauncherDoesNotSupport(t *testing.T) {
 // wantOnlyInit fails when a failed exec left a process in the container.
 func wantOnlyInit(t *testing.T, b *box) {
 	t.Helper()
-	eventually(t, "the end of all but init", func() bool {
+	testx.Eventually(t, "the end of all but init", func() bool {
 		return !slices.ContainsFunc(members(t, b.config), func(pid int) bool { return pid != b.Init().Pid() })
 	})
 }
@@ -96,7 +106,7 @@ func TestExec_InAFrozenContainerEndsWithItsContext(t *testing.T) {
 		t.Run(fmt.Sprintf("terminal %v", terminal), func(t *testing.T) {
 			wantNoLeaks(t)
 			b := create(t, newConfig(t, "sleep", "1000")).start()
-			must(t, b.Pause())
+			testx.Must(t, b.Pause())
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			p := command("true")
@@ -105,7 +115,7 @@ func TestExec_InAFrozenContainerEndsWithItsContext(t *testing.T) {
 				t.Errorf("exec = %v, want deadline exceeded", got.err)
 			}
 			wantOnlyInit(t, b)
-			must(t, b.Resume())
+			testx.Must(t, b.Resume())
 			if got := b.exec(t.Context(), command("true")); got != (result{}) {
 				t.Errorf("exec after the thaw = %+v, want success", got)
 			}
@@ -116,7 +126,7 @@ func TestExec_InAFrozenContainerEndsWithItsContext(t *testing.T) {
 func TestExec_InADeadContainer(t *testing.T) {
 	wantNoLeaks(t)
 	b := create(t, newConfig(t, "sleep", "1000")).start()
-	must(t, b.Init().Signal(syscall.SIGKILL))
+	testx.Must(t, b.Init().Signal(syscall.SIGKILL))
 	b.wait()
 	if got := b.exec(t.Context(), command("true")); got.err == nil {
 		t.Errorf("exec = %+v, want an error", got)
@@ -176,10 +186,10 @@ func TestExec_AtTheLimitOfProcesses(t *testing.T) {
 				}
 				return regexp.MustCompile(`exec-\d+`).ReplaceAllString(got.out, "exec")
 			}
-			must(t, b.Update(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(20))}}))
+			testx.Must(t, b.Update(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(20))}}))
 			want := exec()
-			must(t, b.Update(c.Spec.Linux.Resources))
-			eventually(t, "the limit", func() bool {
+			testx.Must(t, b.Update(c.Spec.Linux.Resources))
+			testx.Eventually(t, "the limit", func() bool {
 				n, err := os.ReadFile(b.Cgroup().File("pids.current"))
 				return err == nil && string(n) == "3\n"
 			})
@@ -201,12 +211,12 @@ func TestExec_AtTheLimitOfProcesses(t *testing.T) {
 // haproxy and others change their root, which is not that of the container.
 func TestExec_BesideAnInitThatChangedItsRoot(t *testing.T) {
 	b := withProbe(t, func(c *process.Config) {
-		must(t, os.Symlink("busybox", filepath.Join(c.Rootfs, "bin/chroot")))
-		must(t, os.MkdirAll(filepath.Join(c.Rootfs, "tmp/bin"), 0o755))
-		must(t, os.Link(filepath.Join(c.Rootfs, "bin/busybox"), filepath.Join(c.Rootfs, "tmp/bin/sleep")))
+		testx.Must(t, os.Symlink("busybox", filepath.Join(c.Rootfs, "bin/chroot")))
+		testx.Must(t, os.MkdirAll(filepath.Join(c.Rootfs, "tmp/bin"), 0o755))
+		testx.Must(t, os.Link(filepath.Join(c.Rootfs, "bin/busybox"), filepath.Join(c.Rootfs, "tmp/bin/sleep")))
 		c.Spec.Process.Args = []string{"chroot", "/tmp", "/bin/sleep", "1000"}
 	})
-	eventually(t, "the change of the root", func() bool {
+	testx.Eventually(t, "the change of the root", func() bool {
 		root, err := os.Readlink(fmt.Sprintf("/proc/%d/root", b.Init().Pid()))
 		return err == nil && strings.HasSuffix(root, "/tmp")
 	})
@@ -224,9 +234,9 @@ func TestExec_BesideAnInitThatChangedItsRoot(t *testing.T) {
 func TestExec_OfOurOwnExecutable(t *testing.T) {
 	before := ownHash(t)
 	b := withProbe(t, func(c *process.Config) {
-		must(t, os.Symlink("/proc/self/exe", filepath.Join(c.Rootfs, "bin/self")))
+		testx.Must(t, os.Symlink("/proc/self/exe", filepath.Join(c.Rootfs, "bin/self")))
 		script := filepath.Join(c.Rootfs, "bin/script")
-		must(t, os.WriteFile(script, []byte("#!/proc/self/exe\n"), 0o755)) //nolint:gosec // executable
+		testx.Must(t, os.WriteFile(script, []byte("#!/proc/self/exe\n"), 0o755)) //nolint:gosec // executable
 	})
 	if got := b.outcome(byLauncher, command("script", "-v")); got.Status != 255 || strings.Join(got.Stdout, "") != "" {
 		t.Errorf("exec of a script of it = %+v, want status 255 of the launcher, which finds no request", got)
@@ -239,5 +249,809 @@ func TestExec_OfOurOwnExecutable(t *testing.T) {
 	}
 	if after := ownHash(t); after != before {
 		t.Errorf("our executable changed from %s to %s", before, after)
+	}
+}
+
+// zombies are the children of this process that are dead and not waited for.
+func zombies(t *testing.T) (dead []int) {
+	t.Helper()
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	testx.Must(t, err)
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if err != nil {
+			continue // the thread ended
+		}
+		for field := range bytes.FieldsSeq(text) {
+			pid, err := strconv.Atoi(string(field))
+			testx.Must(t, err)
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			if err == nil && bytes.Contains(stat, []byte(") Z ")) {
+				dead = append(dead, pid)
+			}
+		}
+	}
+	return dead
+}
+
+// execAtOnce starts n execs of args at the same time and returns what they left.
+func (b *box) execAtOnce(n int, args ...string) []result {
+	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
+	defer cancel()
+	results := make([]result, n)
+	var work sync.WaitGroup
+	for i := range results {
+		work.Go(func() { results[i] = b.exec(ctx, command(args...)) })
+	}
+	work.Wait()
+	return results
+}
+
+// What libcontainer opens as its passwd file the container can make anything of.
+func TestExec_APasswdThatIsNoRegularFileIsNone(t *testing.T) {
+	for kind, put := range map[string]func(path string) error{
+		"fifo":      func(path string) error { return unix.Mkfifo(path, 0o644) },
+		"directory": func(path string) error { return os.Mkdir(path, 0o755) },
+		"terminal":  func(path string) error { return os.Symlink("/dev/pts/ptmx", path) },
+		"descriptor": func(path string) error {
+			text := []byte("root:x:0:0:root:/secret:/bin/sh\n")
+			//nolint:gosec // as in any system
+			return errors.Join(os.WriteFile(path+"-", text, 0o644), os.Symlink("/proc/self/root/etc/passwd-", path))
+		},
+		"endless": func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o644), os.Truncate(path, 1<<40)) //nolint:gosec // as in any system
+		},
+	} {
+		for _, pids := range []string{"own", "host's"} {
+			t.Run(kind+", PIDs "+pids, func(t *testing.T) {
+				wantNoLeaks(t)
+				b := withProbe(t, func(c *process.Config) {
+					if pids == "host's" {
+						without(specs.PIDNamespace)(c)
+					}
+					c.Spec.Process.Env = append(c.Spec.Process.Env, "HOME=/") // init does not look for it
+					passwd := filepath.Join(c.Rootfs, "etc/passwd")
+					testx.Must(t, os.Remove(passwd))
+					testx.Must(t, put(passwd))
+				})
+				for _, got := range b.execAtOnce(30, "sh", "-c", "echo $HOME") {
+					if want := (result{out: "/\n"}); got != want {
+						t.Fatalf("exec = %+v, want %+v", got, want)
+					}
+				}
+				testx.Eventually(t, "the end of all children that are dead", func() bool { return len(zombies(t)) == 0 })
+				wantOnlyInit(t, b)
+			})
+		}
+	}
+}
+
+// A file of procfs has effects when it is read, and the launcher has rights that the container has not: /proc/kmsg.
+// Here it is one that could name a directory.
+func TestHome_IsNotReadFromProcfs(t *testing.T) {
+	const line = "a:x:0:0::/e:"
+	b := withProbe(t, func(c *process.Config) {
+		c.Spec.Process.Args = []string{"sh", "-c", "printf %s " + line + " >/proc/self/comm; sleep 1000; true"}
+		c.Spec.Process.Env = append(c.Spec.Process.Env, "HOME=/") // init does not look for it
+		passwd := filepath.Join(c.Rootfs, "etc/passwd")
+		testx.Must(t, os.Remove(passwd))
+		testx.Must(t, os.Symlink("/proc/1/comm", passwd))
+	})
+	testx.Eventually(t, "the name of init", func() bool {
+		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", b.Init().Pid()))
+		return err == nil && strings.TrimSpace(string(comm)) == line
+	})
+	for _, got := range b.execAtOnce(1, "sh", "-c", "cat /etc/passwd; echo $HOME") {
+		if want := (result{out: line + "\n/\n"}); got != want {
+			t.Errorf("exec = %+v, want %+v", got, want)
+		}
+	}
+}
+
+func TestHome_IsFoundWhateverTheLimitOfDescriptors(t *testing.T) {
+	limit := func(p *specs.Process) *specs.Process {
+		p.Args = []string{"sh", "-c", "echo $HOME"}
+		p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 3, Hard: 3}}
+		return p
+	}
+	seen, launched := runInit(t, testRuntime, func(c *process.Config) { limit(c.Spec.Process) })
+	if seen.Err != "" || !launched || !slices.Equal(seen.Stdout, []string{"/root\n", ""}) {
+		t.Errorf("init: %q, %s, launched %t", seen.Stdout, seen.Err, launched)
+	}
+	b := withProbe(t, nil)
+	if got, want := b.exec(t.Context(), limit(command())), (result{out: "/root\n"}); got != want {
+		t.Errorf("exec = %+v, want %+v", got, want)
+	}
+}
+
+// It is read to its end, as libcontainer does, but not for as long as the container likes.
+func TestExec_APasswdThatIsTooLargeIsNone(t *testing.T) {
+	b := withProbe(t, nil)
+	passwd := filepath.Join(b.config.Rootfs, "etc/passwd")
+	for size, want := range map[int]string{1 << 20: "/root\n", 33 << 20: "/\n"} {
+		text := "root:x:0:0::/root:/bin/sh\n" + strings.Repeat("# a comment\n", size/12)
+		testx.Must(t, os.WriteFile(passwd, []byte(text), 0o644)) //nolint:gosec // as in any system
+		if got, want := b.exec(t.Context(), command("sh", "-c", "echo $HOME")), (result{out: want}); got != want {
+			t.Errorf("exec with a passwd file of %d bytes = %+v, want %+v", size, got, want)
+		}
+	}
+}
+
+// impatient is a Runtime whose execs have to be set up within a moment.
+func impatient() *Runtime {
+	return &Runtime{reaper: testReaper, launcher: testRuntime.launcher, execTimeout: 200 * time.Millisecond}
+}
+
+// Whatever the container keeps the launcher from, and however long its caller would wait.
+func TestExec_SettingUpHasABound(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		hold func(t *testing.T, b *box) (args []string, release func())
+		want string
+	}{
+		{"a file that is not opened", func(t *testing.T, b *box) ([]string, func()) {
+			t.Helper()
+			return []string{"true"}, holdAt(t, filepath.Join(b.config.Rootfs, "etc/passwd"), opening).letGo
+		}, `openat2 "/etc/passwd"`},
+		{"a program that is not run", func(t *testing.T, b *box) ([]string, func()) {
+			t.Helper()
+			program, file := b.own("true")
+			return []string{program}, holdAt(t, file, running).letGo
+		}, `execve "/opt/true"`},
+		{"a cgroup that is frozen", func(t *testing.T, b *box) ([]string, func()) {
+			t.Helper()
+			testx.Must(t, b.Pause())
+			return []string{"true"}, func() { testx.Must(t, b.Resume()) }
+		}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			wantNoLeaks(t)
+			b := withProbe(t, nil)
+			b.RuntimeContainer.(*container).runtime = impatient()
+			args, release := tc.hold(t, b)
+			got := b.exec(t.Context(), command(args...))
+			if !errdefs.IsDeadlineExceeded(got.err) {
+				t.Errorf("exec = %+v, want deadline exceeded", got)
+			}
+			testx.WantText(t, got.err, "the process was not set up within 200ms", tc.want)
+			wantOnlyInit(t, b)
+			testx.Eventually(t, "the end of all children that are dead", func() bool { return len(zombies(t)) == 0 })
+			release()
+			b.RuntimeContainer.(*container).runtime = testRuntime
+			if got := b.exec(t.Context(), command(args...)); got != (result{}) {
+				t.Errorf("exec afterwards = %+v, want success", got)
+			}
+		})
+	}
+}
+
+// libcontainer opens whatever is called passwd, and waits.
+func TestExec_SettingUpByLibcontainerHasABound(t *testing.T) {
+	wantNoLeaks(t)
+	b := withProbe(t, func(c *process.Config) {
+		c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} // the launcher does not cover it
+		without(specs.PIDNamespace)(c)
+	})
+	// A child that is adopted, and no stage of an exec.
+	stray := command("sh", "-c", "sleep 1000 >/dev/null 2>&1 &")
+	stray.Env = append(stray.Env, "HOME=/")
+	b.RuntimeContainer.(*container).runtime = testRuntime
+	if got := b.exec(t.Context(), stray); got != (result{}) {
+		t.Fatalf("exec = %+v, want success", got)
+	}
+	alive := func() int {
+		pids := members(t, b.config) // of each hierarchy
+		slices.Sort(pids)
+		return len(slices.Compact(pids))
+	}
+	before := alive()
+	passwd := filepath.Join(b.config.Rootfs, "etc/passwd")
+	testx.Must(t, os.Remove(passwd))
+	testx.Must(t, unix.Mkfifo(passwd, 0o644))
+	b.RuntimeContainer.(*container).runtime = impatient()
+	for _, got := range b.execAtOnce(3, "true") {
+		if !errdefs.IsDeadlineExceeded(got.err) {
+			t.Errorf("exec = %+v, want deadline exceeded", got)
+		}
+		testx.WantText(t, got.err, "the process was not set up within")
+	}
+	testx.Eventually(t, "the end of all stages, and of nothing else", func() bool { return alive() == before && len(zombies(t)) == 0 })
+	testx.Must(t, os.Remove(passwd))
+	b.RuntimeContainer.(*container).runtime = testRuntime
+	if got := b.exec(t.Context(), command("true")); got != (result{}) {
+		t.Errorf("exec afterwards = %+v, want success", got)
+	}
+	testx.Must(t, b.Cgroup().Kill(t.Context(), unix.SIGKILL))
+}
+
+// Go makes libcontainer's process in the cgroup, on v2. If it were frozen there, nothing of this program would run.
+func TestExec_ByLibcontainerWaitsForAThaw(t *testing.T) {
+	if !unified() {
+		t.Skip("SKIPPED: on cgroup v1 the process is made outside of the cgroup: make test-v2")
+	}
+	wantNoLeaks(t)
+	b := withProbe(t, func(c *process.Config) {
+		c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} // the launcher does not cover it
+	})
+	b.RuntimeContainer.(*container).runtime = impatient()
+	testx.Must(t, b.Pause())
+	got := b.exec(t.Context(), command("true"))
+	if !errdefs.IsDeadlineExceeded(got.err) {
+		t.Errorf("exec = %+v, want deadline exceeded", got)
+	}
+	testx.WantText(t, got.err, "is frozen", "the process was not set up within 200ms")
+	wantOnlyInit(t, b)
+	testx.Must(t, b.Resume())
+	b.RuntimeContainer.(*container).runtime = testRuntime
+	if got := b.exec(t.Context(), command("true")); got != (result{}) {
+		t.Errorf("exec afterwards = %+v, want success", got)
+	}
+}
+
+// Nobody is kept from reaping what a container without PIDs of its own left, while one sets up its exec.
+func TestExec_SettingUpDoesNotHoldTheReaper(t *testing.T) {
+	b := withProbe(t, without(specs.PIDNamespace))
+	home := holdAt(t, filepath.Join(b.config.Rootfs, "etc/passwd"), opening)
+	ended := make(chan result, 1)
+	go func() { ended <- b.exec(t.Context(), command("true")) }()
+	home.wait()
+	p := command("sh", "-c", "sleep 0.01 &") // whose parent is gone when it dies
+	p.Env = append(p.Env, "HOME=/")
+	if got := b.exec(t.Context(), p); got != (result{}) {
+		t.Errorf("exec = %+v, want success", got)
+	}
+	// Only init and the one that is held are left, dead or alive.
+	testx.Eventually(t, "that the orphan is reaped", func() bool {
+		pids := members(t, b.config) // of each hierarchy
+		slices.Sort(pids)
+		return len(slices.Compact(pids)) == 2 && len(zombies(t)) == 0
+	})
+	home.letGo()
+	if got := <-ended; got != (result{}) {
+		t.Errorf("exec = %+v, want success", got)
+	}
+}
+
+// nestDirs are the directories of the execs' cgroups of a container.
+func nestDirs(t *testing.T, c process.Config) (found []string) {
+	t.Helper()
+	for _, dir := range cgroupDirs(t, c) {
+		below, err := filepath.Glob(dir + "/exec-*")
+		testx.Must(t, err)
+		found = append(found, below...)
+	}
+	return found
+}
+
+// execIn starts an exec in a cgroup of its own; its streams end with the test.
+func (b *box) execIn(p *specs.Process) process.CgroupHandle {
+	b.t.Helper()
+	streams, err := stdio.Open(b.t.Context(), stdio.Config{Stdout: "file:///dev/null"}, idmap.Owner{})
+	testx.Must(b.t, err)
+	b.t.Cleanup(func() { testx.Must(b.t, streams.Close()) })
+	h, err := b.Exec(b.t.Context(), p, b.config.ExecLimits, streams)
+	testx.Must(b.t, err)
+	g, ok := h.(process.CgroupHandle)
+	if !ok {
+		b.t.Fatalf("Exec = %T, want one with a cgroup", h)
+	}
+	return g
+}
+
+// A probe that takes too long is killed, and so is all that it has started and left in its session. A daemon with a
+// session of its own is not, nor is anything that an exec leaves which ends by itself or by another signal.
+func TestExec_KillReachesItsSession(t *testing.T) {
+	for name, change := range map[string]func(*process.Config){
+		"by the launcher": func(*process.Config) {},
+		"by libcontainer": func(c *process.Config) { c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} },
+		"the host's PIDs": func(c *process.Config) {
+			c.Spec.Linux.Namespaces = slices.DeleteFunc(c.Spec.Linux.Namespaces,
+				func(n specs.LinuxNamespace) bool { return n.Type == specs.PIDNamespace })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantNoLeaks(t)
+			config := newConfig(t, "sleep", "1000")
+			testx.Must(t, os.Symlink("busybox", filepath.Join(config.Rootfs, "bin", "setsid")))
+			change(&config)
+			b := create(t, config).start()
+			wantSleeping := func(want int, when string) { // which no shell is that still forks, nor setsid
+				t.Helper()
+				testx.Eventually(t, fmt.Sprintf("the time when %d processes sleep %s", want, when), func() bool {
+					pids, err := b.Cgroup().Procs()
+					testx.Must(t, err)
+					return len(slices.DeleteFunc(pids, func(pid int) bool {
+						args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+						return err == nil && !strings.HasPrefix(string(args), "sleep\x00")
+					})) == want
+				})
+			}
+			for _, tt := range []struct {
+				script        string
+				sig           unix.Signal
+				during, after int // processes, with init and what the former ones have left
+			}{
+				{"sleep 1000 & (sleep 1001 &); sleep 1002; true", unix.SIGKILL, 4, 1},
+				{"sleep 1000 & exit 0", 0, 0, 2},
+				{"sleep 1000 & sleep 1001; true", unix.SIGTERM, 4, 4},
+				{daemon + "sleep 1000; true", unix.SIGKILL, 6, 5},
+			} {
+				streams, err := stdio.Open(t.Context(), stdio.Config{Stdout: "file:///dev/null"}, idmap.Owner{})
+				testx.Must(t, err)
+				h, err := b.Exec(t.Context(), command("sh", "-c", tt.script), nil, streams)
+				testx.Must(t, err)
+				if tt.sig != 0 {
+					wantSleeping(tt.during, "before the signal to "+tt.script)
+					testx.Must(t, h.Signal(tt.sig))
+				}
+				if exit := h.Wait(); exit.Signal != tt.sig {
+					t.Errorf("exit = %+v, want %v", exit, tt.sig)
+				}
+				wantSleeping(tt.after, "after "+tt.script)
+				testx.Must(t, streams.Close())
+			}
+		})
+	}
+}
+
+// daemon is a process that its parent left, in a session of its own.
+const daemon = "(setsid sleep 1000 &); "
+
+func TestExec_WithACgroupOfItsOwn(t *testing.T) {
+	for name, change := range map[string]func(*process.Config){
+		"by the launcher": func(*process.Config) {},
+		"by libcontainer": func(c *process.Config) { c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} },
+		"in its namespace": func(c *process.Config) {
+			c.Spec.Linux.Namespaces = append(c.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantNoLeaks(t)
+			config := newConfig(t, "sleep", "1000")
+			testx.Must(t, os.Symlink("busybox", filepath.Join(config.Rootfs, "bin", "setsid")))
+			config.ExecLimits = &limit.Limits{}
+			change(&config)
+			b := create(t, config).start()
+			// A name that the container has taken.
+			for _, dir := range cgroupDirs(t, config) {
+				testx.Must(t, os.Mkdir(filepath.Join(dir, "exec-1"), 0o755))
+			}
+			procs := func() []int {
+				t.Helper()
+				pids, err := b.Cgroup().Procs()
+				testx.Must(t, err)
+				return pids
+			}
+			count := func(n int) {
+				t.Helper()
+				testx.Eventually(t, fmt.Sprintf("the time when there are %d processes", n), func() bool { return len(procs()) == n })
+			}
+
+			killed := b.execIn(command("sh", "-c", daemon+"x=0; while [ $x -lt 20000 ]; do x=$((x+1)); done; sleep 1000"))
+			testx.Eventually(t, "the time when the exec has a daemon, and all are listed", func() bool {
+				pids := procs()
+				return len(pids) == 3 && slices.Contains(pids, killed.Pid())
+			})
+			testx.Must(t, killed.Signal(unix.SIGKILL))
+			exit := killed.Wait()
+			if left := procs(); len(left) != 1 {
+				t.Errorf("%v live on when the exit of the exec is told, want init alone", left)
+			}
+			killed.Release()
+			if exit.Status != 137 {
+				t.Errorf("status = %d, want 137", exit.Status)
+			}
+			if u := killed.Usage(); u.CPU <= 0 || u.CPU > time.Minute || u.Memory < 100<<10 {
+				t.Errorf("Usage = %+v", u)
+			}
+			wantNests := func(n int) {
+				t.Helper()
+				dirs := slices.DeleteFunc(nestDirs(t, config), func(dir string) bool { return filepath.Base(dir) == "exec-1" })
+				if (len(dirs) > 0) != (n > 0) {
+					t.Errorf("cgroups of execs: %v, want %d", dirs, n)
+				}
+			}
+			wantNests(0)
+
+			elsewhere := b.execIn(command("sh", "-c", daemon+"sleep 1000"))
+			count(3)
+			testx.Must(t, unix.Kill(elsewhere.Pid(), unix.SIGKILL)) // by who does not ask the shim
+			elsewhere.Wait()
+			if left := procs(); len(left) != 1 {
+				t.Errorf("%v live on when the exit of an exec is told that somebody else killed, want init alone", left)
+			}
+			elsewhere.Release()
+			wantNests(0)
+
+			leaves := b.execIn(command("sh", "-c", daemon+"exit 3"))
+			if exit := leaves.Wait(); exit.Status != 3 {
+				t.Errorf("status = %d, want 3", exit.Status)
+			}
+			leaves.Release()
+			count(1) // the daemon ends with it
+			wantNests(0)
+		})
+	}
+}
+
+func TestExec_ThatDoesNotStartLeavesNoCgroup(t *testing.T) {
+	wantNoLeaks(t)
+	config := newConfig(t, "sleep", "1000")
+	config.ExecLimits = &limit.Limits{}
+	b := create(t, config).start()
+	if got := b.exec(t.Context(), command("/no/such/program")); got.err == nil {
+		t.Errorf("exec = %+v, want an error", got)
+	}
+	if left := nestDirs(t, config); len(left) > 0 {
+		t.Errorf("cgroups left: %v", left)
+	}
+}
+
+// It is alive when its terminal is refused, and so is what it has started.
+func TestExec_FailureAfterItsProgramBeganLeavesNoProcess(t *testing.T) {
+	for name, change := range map[string]func(*process.Config){
+		"by the launcher": func(*process.Config) {},
+		"by libcontainer": func(c *process.Config) { c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantNoLeaks(t)
+			config := newConfig(t, "sleep", "1000")
+			config.ExecLimits = &limit.Limits{}
+			change(&config)
+			b := create(t, config).start()
+			c := b.RuntimeContainer.(*container)
+			n, err := c.execGroups.Make(config.ExecLimits)
+			testx.Must(t, err)
+			// One that it has started: to start one itself it would have to win a race.
+			child := exec.Command("sleep", "1000")
+			testx.Must(t, child.Start())
+			for _, dir := range n.Paths {
+				testx.Must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(child.Process.Pid)), 0))
+			}
+			dead := make(chan struct{})
+			go func() { _ = child.Wait(); close(dead) }() // that it was killed is looked up below
+			streams, err := stdio.Open(t.Context(), stdio.Config{Terminal: true, Stdout: "file:///dev/null"}, idmap.Owner{})
+			testx.Must(t, err)
+			defer streams.Close()
+			null, err := os.Open(os.DevNull)
+			testx.Must(t, err)
+			defer null.Close()
+			// Before the terminal comes something else.
+			testx.Must(t, unix.Sendmsg(int(streams.ConsoleSocket().Fd()), []byte("x"), unix.UnixRights(int(null.Fd())), nil, 0))
+			p := command("sleep", "1000")
+			p.Terminal = true
+			lp, err := translate.Process(p, streams)
+			testx.Must(t, err)
+			h, err := c.execIn(t.Context(), lp, streams, n)
+			if err == nil {
+				testx.Must(t, h.Signal(unix.SIGKILL))
+				h.Wait()
+			}
+			if err == nil || !strings.Contains(err.Error(), "terminal") {
+				t.Errorf("exec = %v, want an error about its terminal", err)
+			}
+			pids, err := b.Cgroup().Procs()
+			testx.Must(t, err)
+			if !slices.Equal(pids, []int{b.Init().Pid()}) {
+				t.Errorf("%v live on, want init alone", pids)
+				testx.Must(t, child.Process.Kill())
+			}
+			testx.Within(t, "its death", dead)
+			if left := nestDirs(t, config); len(left) > 0 {
+				t.Errorf("cgroups left: %v", left)
+			}
+		})
+	}
+}
+
+// The launcher has the user already when it forks, and so counts for a moment. libcontainer's threads do too.
+func TestExec_TheLimitOfProcessesOfItsUserHolds(t *testing.T) {
+	const nobodyElse = 54321
+	b := withProbe(t, func(c *process.Config) { user(nobodyElse)(c.Spec.Process) })
+	for limit, refused := range map[uint64]bool{1: true, 3: false} { // init is the one other process of the user
+		p := command("true")
+		user(nobodyElse)(p)
+		p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NPROC", Soft: limit, Hard: limit}}
+		got := b.exec(t.Context(), p)
+		if refused {
+			testx.WantText(t, got.err, "resource temporarily unavailable")
+		} else if got != (result{}) {
+			t.Errorf("exec with a limit of %d = %+v, want success", limit, got)
+		}
+	}
+}
+
+// What the program may not do the launcher does before the filter is loaded, where that needs no privilege.
+func TestExec_AFilterThatLetsNoProcessBeginIsLoadedLast(t *testing.T) {
+	for _, forbidden := range []string{"clone", "setsid", "ioctl"} {
+		b := withProbe(t, func(c *process.Config) {
+			filtered(t, deny(forbidden))(c)
+			c.Spec.Process.NoNewPrivileges = true
+		})
+		for _, terminal := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, terminal %v", forbidden, terminal), func(t *testing.T) {
+				on := *b
+				on.t = t
+				p := probed(nil)
+				p.NoNewPrivileges, p.Terminal = true, terminal
+				if got := on.outcome(byLauncher, p); got.Status != 7 {
+					t.Errorf("exec = %+v, want the probe's status 7", got)
+				}
+				if forbidden != "clone" { // of which libcontainer's Go runtime may be in need
+					on.wantSame(p)
+				}
+			})
+		}
+	}
+}
+
+func TestCommand_AFilterThatLetsNoProcessBeginNeedsNoNewPrivileges(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		change        func(*specs.LinuxSeccomp)
+		terminal      bool
+		noNewPrivs    bool
+		wantUncovered bool
+	}{
+		{name: "an ordinary filter"},
+		{name: "an ordinary filter, with a terminal", terminal: true},
+		{name: "no fork", change: deny("clone"), wantUncovered: true},
+		{name: "no fork, and no new privileges", change: deny("clone"), noNewPrivs: true},
+		{name: "no session", change: deny("setsid"), wantUncovered: true},
+		{name: "no ioctl", change: deny("ioctl")},
+		{name: "no ioctl, with a terminal", change: deny("ioctl"), terminal: true, wantUncovered: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := withProbe(t, filtered(t, tc.change))
+			lp := &libcontainer.Process{Args: []string{"true"}, NoNewPrivileges: &tc.noNewPrivs}
+			if tc.terminal {
+				lp.ConsoleSocket = os.Stdin
+			}
+			_, err := b.RuntimeContainer.(*container).command(lp, noStreams(t))
+			if got := errors.As(err, &unsupported{}); got != tc.wantUncovered {
+				t.Errorf("command = %v, want that it is covered: %v", err, !tc.wantUncovered)
+			}
+		})
+	}
+}
+
+// tracing is a container of few rights whose init may trace.
+func tracing(t *testing.T, change func(*process.Config), args ...string) *box {
+	t.Helper()
+	return withProbe(t, func(c *process.Config) {
+		code, err := compiled("tracer.c")
+		testx.Must(t, err)
+		testx.Must(t, os.WriteFile(filepath.Join(c.Rootfs, "bin/tracer"), code, 0o755)) //nolint:gosec // a program is executable
+		caps := append([]string{"CAP_SYS_PTRACE"}, few...)
+		c.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
+		c.Spec.Process.Args = args
+		change(c)
+	})
+}
+
+// alike is a command with what the container's configuration grants no exec by itself.
+func (b *box) alike(args ...string) *specs.Process {
+	p := command(args...)
+	p.NoNewPrivileges = b.config.Spec.Process.NoNewPrivileges
+	return p
+}
+
+// tracingVariants are containers in which an exec gets its rights in different ways.
+func tracingVariants(t *testing.T) []configVariant {
+	t.Helper()
+	confined := func(c *process.Config) { c.Spec.Process.NoNewPrivileges = true }
+	return []configVariant{
+		{"capabilities", func(*process.Config) {}},
+		{"seccomp", filtered(t, nil)},
+		{"seccomp and no new privileges", func(c *process.Config) { filtered(t, nil)(c); confined(c) }},
+	}
+}
+
+// traceable are the execs that are tried: with and without a user, a terminal, and limits.
+var traceable = []func(*specs.Process){
+	nil,
+	user(1000),
+	func(p *specs.Process) { p.Terminal = true },
+	func(p *specs.Process) {
+		p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NPROC", Soft: 1000, Hard: 1000}}
+		user(1000)(p)
+	},
+}
+
+// CAP_SYS_PTRACE is over whatever is in the PID namespace, dumpable or not.
+func TestExec_AProcessThatTracesTheLauncherGetsNoRights(t *testing.T) {
+	// What is moved into its cgroups has done nothing before.
+	full := configVariant{"at the limit of processes", func(c *process.Config) {
+		c.Spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(1))}}
+	}}
+	for _, w := range append(tracingVariants(t), full) {
+		t.Run(w.name, func(t *testing.T) {
+			b := tracing(t, w.change, "tracer")
+			told := func() string {
+				text, err := os.ReadFile(strings.TrimPrefix(b.config.IO.Stdout, "file://"))
+				testx.Must(t, err)
+				return string(text)
+			}
+			lines := func(prefix string) int { return strings.Count(told(), prefix) }
+			testx.Eventually(t, "the tracer", func() bool { return lines("ready") == 1 })
+			for lines("traced")+lines("excess") < 20 {
+				for _, change := range traceable {
+					p := b.alike("true")
+					if change != nil {
+						change(p)
+					}
+					if got := b.exec(t.Context(), p); got.err != nil {
+						t.Fatalf("exec: %v", got.err)
+					}
+				}
+			}
+			if n := lines("excess"); n > 0 {
+				_, first, _ := strings.Cut(told(), "excess")
+				first, _, _ = strings.Cut(first, "\n")
+				t.Errorf("%d of %d processes that were traced had more rights than the container, the first%s", n, n+lines("traced"), first)
+			}
+		})
+	}
+}
+
+// What waits for the container's files is not yet in its PID namespace, and what is there has only its rights.
+func TestExec_IsInThePIDNamespaceWithTheRightsOfItsProgram(t *testing.T) {
+	for _, w := range tracingVariants(t) {
+		t.Run(w.name, func(t *testing.T) {
+			b := tracing(t, w.change, "sleep", "1000")
+			program, file := b.own("true")
+			home, run := holdAt(t, filepath.Join(b.config.Rootfs, "etc/passwd"), opening), holdAt(t, file, running)
+			ended := make(chan result, 1)
+			go func() { ended <- b.exec(t.Context(), b.alike(program)) }()
+
+			if ids := status(t, home.wait(), "NSpid"); len(ids) != 1 {
+				t.Errorf("while the home directory is looked for the process has the ids %q, want none in the container", ids)
+			}
+			home.letGo()
+			pid := run.wait()
+			if ids := status(t, pid, "NSpid"); len(ids) != 2 {
+				t.Errorf("while the program is run the process has the ids %q, want one in the container", ids)
+			}
+			for _, field := range []string{"CapPrm", "CapEff", "CapBnd", "CapInh", "CapAmb", "NoNewPrivs", "Seccomp", "Seccomp_filters"} {
+				got, want := status(t, pid, field), status(t, b.Init().Pid(), field)
+				if fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Errorf("while the program is run %s is %s, want init's %s", field, got, want)
+				}
+			}
+			run.letGo()
+			if got := <-ended; got != (result{}) {
+				t.Errorf("exec = %+v, want success", got)
+			}
+		})
+	}
+}
+
+// status are the words of a field of /proc/PID/status.
+func status(t *testing.T, pid int, field string) []string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	testx.Must(t, err)
+	_, rest, ok := strings.Cut(string(text), "\n"+field+":")
+	if !ok {
+		t.Fatalf("/proc/%d/status has no %s", pid, field)
+	}
+	rest, _, _ = strings.Cut(rest, "\n")
+	return strings.Fields(rest)
+}
+
+// own is a program that no other process of the container runs.
+func (b *box) own(name string) (inside, outside string) {
+	b.t.Helper()
+	inside = "/opt/" + name
+	outside = filepath.Join(b.config.Rootfs, inside)
+	busybox, err := os.ReadFile(filepath.Join(b.config.Rootfs, "bin/busybox"))
+	testx.Must(b.t, err)
+	testx.Must(b.t, os.MkdirAll(filepath.Dir(outside), 0o755))
+	testx.Must(b.t, os.WriteFile(outside, busybox, 0o755)) //nolint:gosec // a program is executable
+	return inside, outside
+}
+
+func TestLauncher_WhatTheContainerSees(t *testing.T) {
+	b := withProbe(t, func(c *process.Config) {
+		inUserNamespace(c)
+		testx.Must(t, os.Symlink("busybox", filepath.Join(c.Rootfs, "bin/readlink")))
+	})
+	program, file := b.own("true")
+	run := holdAt(t, file, running)
+	ended := make(chan outcome, 1)
+	go func() { ended <- b.outcome(byLauncher, command(program)) }()
+	pid := run.wait()
+
+	var open []string
+	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	testx.Must(t, err)
+	for _, link := range links {
+		target, err := os.Readlink(link)
+		testx.Must(t, err)
+		kind, _, _ := strings.Cut(target, ":[")
+		open = append(open, filepath.Base(link)+" "+kind)
+	}
+	slices.Sort(open)
+	if want := []string{"0 /dev/null", "1 pipe", "2 pipe", "3 socket"}; !slices.Equal(open, want) {
+		t.Errorf("the launcher has %q open in the container, want %q", open, want)
+	}
+
+	ids := status(t, pid, "NSpid")
+	inside := ids[len(ids)-1]
+	for _, link := range []string{"exe", "cwd", "root", "fd/3", "ns/mnt"} {
+		got := b.outcome(byLibcontainer, command("readlink", "/proc/"+inside+"/"+link))
+		if got.Err != "" || got.Status != 1 || got.Stdout[0] != "" {
+			t.Errorf("the container's root reads %s of the launcher: %+v, want a refusal", link, got)
+		}
+	}
+	run.letGo()
+	if got := <-ended; got.Status != 0 || got.Err != "" {
+		t.Errorf("exec = %+v, want success", got)
+	}
+}
+
+// What the shim ignores a process of a container does not: the Go runtime of libcontainer's first stage sees to that.
+// It leaves SIGHUP and SIGINT as they are, which are not tried, since Go cannot end that it ignores them.
+func TestExec_WithSignalsThatTheShimIgnores(t *testing.T) {
+	ignored := []os.Signal{syscall.SIGUSR1, syscall.SIGPIPE}
+	signal.Ignore(ignored...)
+	t.Cleanup(func() {
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, ignored...) // Reset leaves them ignored in the kernel
+		signal.Stop(c)
+	})
+	b := withProbe(t, nil)
+	if got := b.wantSame(probed(nil)); got.Status != 7 {
+		t.Errorf("libcontainer: %+v, want the probe's status 7", got)
+	}
+}
+
+// makeThreaded makes the v2 cgroup dir, for threads of processes in the one above.
+func makeThreaded(t *testing.T, dir string) {
+	t.Helper()
+	testx.Must(t, os.Mkdir(dir, 0o755))
+	testx.Must(t, cgroup.Write(filepath.Join(dir, "cgroup.type"), "threaded"))
+}
+
+// A program may split its threads over cgroups (kernel, cgroup-v2.rst, "Threads").
+func TestExec_BesideThreadedCgroups(t *testing.T) {
+	needUnified(t)
+	for name, change := range map[string]func(*process.Config){
+		"by the launcher": func(*process.Config) {},
+		"by libcontainer": func(c *process.Config) { c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantNoLeaks(t)
+			config := newConfig(t, "sleep", "1000")
+			change(&config)
+			b := create(t, config).start()
+			makeThreaded(t, filepath.Join(b.Cgroup().Path(""), "threads"))
+			if got := b.exec(t.Context(), command("true")); got.err != nil || got.status != 0 {
+				t.Errorf("exec = %+v", got)
+			}
+		})
+	}
+}
+
+// As systemd does in a container: it leaves the cgroup of the container to controllers for those below.
+func TestExec_JoinsInitInACgroupThatTheContainerMade(t *testing.T) {
+	if !unified() {
+		lacking(t, "cgroup2", "cgroup v2 alone")
+	}
+	wantNoLeaks(t)
+	b := create(t, newConfig(t, "sleep", "1000")).start()
+	dir := b.Cgroup().Path("")
+	testx.Must(t, os.Mkdir(filepath.Join(dir, "inner"), 0o755))
+	testx.Must(t, cgroup.Write(filepath.Join(dir, "inner/cgroup.procs"), fmt.Sprint(b.Init().Pid())))
+	testx.Must(t, cgroup.Write(filepath.Join(dir, "cgroup.subtree_control"), "+pids"))
+	for _, limit := range []string{"max", "1"} {
+		testx.Must(t, cgroup.Write(filepath.Join(dir, "inner/pids.max"), limit))
+		got := b.exec(t.Context(), command("cat", "/proc/self/cgroup"))
+		if where := b.config.Spec.Linux.CgroupsPath + "/inner\n"; got.err != nil || !strings.HasSuffix(got.out, where) {
+			t.Errorf("exec with a limit of %s processes = %d, %q, %v, want it in %q", limit, got.status, got.out, got.err, where)
+		}
+	}
+	if l := b.Launch(); l.ExecsByLibcontainer > 0 {
+		t.Errorf("%d execs by libcontainer: %s", l.ExecsByLibcontainer, l.ExecReason)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/process"
 )
 
@@ -28,13 +29,6 @@ func shell(script string) specs.Hook {
 
 // note is the path of a file beside the bundle.
 func note(c process.Config, name string) string { return filepath.Join(filepath.Dir(c.Bundle), name) }
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	must(t, err)
-	return string(data)
-}
 
 // A hook is a child that libcontainer waits for. The reaper, which runs beside
 // it and is woken by other children that die, must not collect it first.
@@ -58,11 +52,11 @@ func TestHooks_TheReaperLeavesThemAlone(t *testing.T) {
 		if err := h.Destroy(); err != nil {
 			t.Errorf("Destroy: %v", err)
 		}
-		if got, want := read(t, log), "prestart\ncreateRuntime\ncreateContainer\npoststop\n"; got != want {
+		if got, want := testx.Read(t, log), "prestart\ncreateRuntime\ncreateContainer\npoststop\n"; got != want {
 			t.Errorf("hooks that ran = %q, want %q", got, want)
 		}
 	}
-	must(t, b.Init().Signal(syscall.SIGKILL))
+	testx.Must(t, b.Init().Signal(syscall.SIGKILL))
 }
 
 func TestHooks_FailureFailsCreate(t *testing.T) {
@@ -79,7 +73,7 @@ func TestHooks_FailureFailsCreate(t *testing.T) {
 			c.Spec.Hooks = &specs.Hooks{}
 			tc.set(c.Spec.Hooks, []specs.Hook{shell("echo reason >&2; exit 3")})
 			_, err := tryCreate(t, t.Context(), c)
-			wantText(t, err, "exit status 3", "reason")
+			testx.WantText(t, err, "exit status 3", "reason")
 		})
 	}
 }
@@ -164,7 +158,7 @@ func TestCreate_EndsWithItsContext(t *testing.T) {
 			}
 			if data, err := os.ReadFile(entered); err == nil {
 				pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-				must(t, err)
+				testx.Must(t, err)
 				if pid > 1 && unix.Kill(pid, 0) == nil {
 					cmdline, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline") // gone is as good
 					if strings.HasPrefix(string(cmdline), "sleep\x004") {

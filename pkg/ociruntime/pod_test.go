@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
 )
@@ -25,12 +26,12 @@ func startPod(t *testing.T, c pod.Config) *pod.Pod {
 		c.Hostname = "web-0"
 	}
 	bundle, err := os.MkdirTemp("", "pod") // short: it is named in mounts
-	must(t, err)
-	t.Cleanup(func() { must(t, os.Remove(bundle)) })
+	testx.Must(t, err)
+	t.Cleanup(func() { testx.Must(t, os.Remove(bundle)) })
 	p, err := pod.Create(t.Context(), pod.Request{ID: "p1", Bundle: bundle, Config: c, Reaper: testReaper}, thread)
-	must(t, err)
-	t.Cleanup(func() { must(t, p.Close()) })
-	must(t, p.Start(t.Context()))
+	testx.Must(t, err)
+	t.Cleanup(func() { testx.Must(t, p.Close()) })
+	testx.Must(t, p.Start(t.Context()))
 	return p
 }
 
@@ -38,9 +39,9 @@ func startPod(t *testing.T, c pod.Config) *pod.Pod {
 func member(t *testing.T, p *pod.Pod, c pod.Config, script string) process.Config {
 	t.Helper()
 	config := newConfig(t, "sh", "-c", script)
-	must(t, os.MkdirAll(filepath.Join(config.Rootfs, "etc"), 0o755))
+	testx.Must(t, os.MkdirAll(filepath.Join(config.Rootfs, "etc"), 0o755))
 	for _, name := range []string{"hostname", "hosts", "resolv.conf"} {
-		must(t, os.WriteFile(filepath.Join(config.Rootfs, "etc", name), nil, 0o600))
+		testx.Must(t, os.WriteFile(filepath.Join(config.Rootfs, "etc", name), nil, 0o600))
 	}
 	path := func(name string) string { return fmt.Sprintf("/proc/%d/ns/%s", p.Pid(), name) }
 	config.Spec.Linux.Namespaces = []specs.LinuxNamespace{
@@ -58,13 +59,13 @@ func member(t *testing.T, p *pod.Pod, c pod.Config, script string) process.Confi
 		config.Spec.Linux.Namespaces = append(config.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace, Path: path("user")})
 		config.Spec.Linux.UIDMappings, config.Spec.Linux.GIDMappings = c.User.UIDs, c.User.GIDs
 		for dir := config.Rootfs; dir != "/" && dir != os.TempDir(); dir = filepath.Dir(dir) {
-			must(t, os.Chmod(dir, 0o755)) //nolint:gosec // the user of the namespace has to come through
+			testx.Must(t, os.Chmod(dir, 0o755)) //nolint:gosec // the user of the namespace has to come through
 		}
 	}
 	config.Spec.Mounts = append(config.Spec.Mounts, specs.Mount{
 		Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"},
 	})
-	must(t, p.Adapt(config.Spec))
+	testx.Must(t, p.Adapt(config.Spec))
 	return config
 }
 
@@ -99,7 +100,7 @@ func TestPod_ContainersShareIt(t *testing.T) {
 			hostname := "web-0"
 			if config.Network == pod.ModeNode {
 				name, err := os.Hostname()
-				must(t, err)
+				testx.Must(t, err)
 				hostname = name
 			}
 			if want := []string{hostname, hostname, "10.0.0.7", "db", "shared"}; len(b) < 5 || strings.Join(b[:5], " ") != strings.Join(want, " ") {
@@ -126,7 +127,7 @@ func TestPod_ContainersHaveNetworkSysctls(t *testing.T) {
 		p := startPod(t, c)
 		config := member(t, p, c, "cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/kernel/shmmni")
 		config.Spec.Linux.Sysctl = map[string]string{"net.ipv4.ip_unprivileged_port_start": "80", "kernel.shmmni": "77"}
-		must(t, p.Adapt(config.Spec))
+		testx.Must(t, p.Adapt(config.Spec))
 		b := create(t, config).start()
 		if exit := b.wait(); exit.Status != 0 || b.output() != "80\n77\n" {
 			t.Errorf("PID mode %s: status %d, sysctls %q, want 80 and 77", mode, exit.Status, b.output())
@@ -170,7 +171,7 @@ func TestPod_Init(t *testing.T) {
 // no filter.
 func TestPod_InitThatIsTracedMakesNoSystemCall(t *testing.T) {
 	code, err := compiled("inject.c")
-	must(t, err)
+	testx.Must(t, err)
 	c := pod.Config{PID: pod.ModePod}
 	const here = unix.AT_FDCWD
 	for name, args := range map[string][]int{
@@ -186,7 +187,7 @@ func TestPod_InitThatIsTracedMakesNoSystemCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := startPod(t, c)
 			config := member(t, p, c, "exec /bin/inject "+strings.Trim(fmt.Sprint(args), "[]"))
-			must(t, os.WriteFile(filepath.Join(config.Rootfs, "bin/inject"), code, 0o755)) //nolint:gosec // a program is executable
+			testx.Must(t, os.WriteFile(filepath.Join(config.Rootfs, "bin/inject"), code, 0o755)) //nolint:gosec // a program is executable
 			caps := []string{"CAP_SYS_PTRACE"}
 			config.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
 			b := create(t, config).start()

@@ -17,11 +17,13 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/internal/hungfs"
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/process"
 )
 
@@ -45,19 +47,19 @@ func hungCat(t *testing.T) *exec.Cmd {
 	defer testReaper.Suspend()() // until it is known how it ends
 	for {
 		cat := exec.Command("cat", file)
-		must(t, cat.Start())
+		testx.Must(t, cat.Start())
 		is := func(state string) bool {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cat.Process.Pid))
-			must(t, err)
+			testx.Must(t, err)
 			return strings.Contains(string(text), ") "+state+" ")
 		}
 		opened := func() bool {
 			target, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/3", cat.Process.Pid))
 			return err == nil && target == file
 		}
-		eventually(t, "wait for the file", func() bool { return opened() && is("S") })
-		must(t, cat.Process.Kill()) // which a process that waits for an answer cannot end by
-		eventually(t, "end or uninterruptible sleep", func() bool { return is("Z") || is("D") })
+		testx.Eventually(t, "wait for the file", func() bool { return opened() && is("S") })
+		testx.Must(t, cat.Process.Kill()) // which a process that waits for an answer cannot end by
+		testx.Eventually(t, "end or uninterruptible sleep", func() bool { return is("Z") || is("D") })
 		if is("D") {
 			t.Cleanup(func() { go func() { _ = cat.Wait() }() })
 			return cat
@@ -77,8 +79,8 @@ func TestRemove_OfOneThatIsBeingFrozen(t *testing.T) {
 		if v1 := b.Cgroup().Path("freezer"); !b.Cgroup().Unified() {
 			file, frozen, state, freezing, path = "freezer.state", "FROZEN", "freezer.state", "FREEZING", v1
 		}
-		must(t, os.WriteFile(filepath.Join(path, "cgroup.procs"), fmt.Append(nil, cat.Process.Pid), 0))
-		must(t, os.WriteFile(filepath.Join(path, file), []byte(frozen), 0))
+		testx.Must(t, os.WriteFile(filepath.Join(path, "cgroup.procs"), fmt.Append(nil, cat.Process.Pid), 0))
+		testx.Must(t, os.WriteFile(filepath.Join(path, file), []byte(frozen), 0))
 		if text, err := os.ReadFile(filepath.Join(path, state)); err != nil || !strings.Contains(string(text), freezing) {
 			t.Fatalf("%s = %q, %v, want %q, so the test proves nothing", state, text, err, freezing)
 		}
@@ -88,14 +90,14 @@ func TestRemove_OfOneThatIsBeingFrozen(t *testing.T) {
 		go func() { removed <- Remove(ctx, c) }()
 		select {
 		case err := <-removed:
-			wantText(t, err, fmt.Sprintf("%d (cat, state D)", cat.Process.Pid))
+			testx.WantText(t, err, fmt.Sprintf("%d (cat, state D)", cat.Process.Pid))
 		case <-time.After(5 * time.Second):
 			t.Error("Remove does not return")
-			must(t, b.Cgroup().Thaw())
+			testx.Must(t, b.Cgroup().Thaw())
 		}
 	})
 	b.wait()
-	must(t, Remove(bounded(t), c))
+	testx.Must(t, Remove(bounded(t), c))
 }
 
 func TestRemove_AfterTheShimDied(t *testing.T) {
@@ -195,9 +197,9 @@ func TestRemove_AHalfMadeContainer(t *testing.T) {
 	c.Spec.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "echo $$ > " + entered + ".new; mv " + entered + ".new " + entered + "; exec sleep 1000"}}}}
 	killedShim(t, life{Config: c, Stage: "created"}, entered)
 	hook, err := os.ReadFile(entered)
-	must(t, err)
+	testx.Must(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(hook)))
-	must(t, err)
+	testx.Must(t, err)
 	defer func() { _ = unix.Kill(pid, unix.SIGKILL) }() // the hook is the test's own
 	if _, err := os.Stat(filepath.Join(c.Root, c.ID, "state.json")); err == nil {
 		t.Fatal("there is a state already, so the test proves nothing")
@@ -219,19 +221,19 @@ func TestRemove_ACgroupInOneHierarchy(t *testing.T) {
 	c := newConfig(t, "true")
 	made := create(t, c)
 	dirs := cgroupDirs(t, c)
-	must(t, made.Discard())
+	testx.Must(t, made.Discard())
 	if len(dirs) == 0 {
 		t.Fatal("the container had no cgroup, so the test proves nothing")
 	}
 	for _, dir := range dirs {
-		must(t, os.MkdirAll(filepath.Join(c.Root, c.ID), 0o700))
-		must(t, os.MkdirAll(dir, 0o755))
+		testx.Must(t, os.MkdirAll(filepath.Join(c.Root, c.ID), 0o700))
+		testx.Must(t, os.MkdirAll(dir, 0o755))
 		if err := Remove(bounded(t), c); err != nil {
 			t.Errorf("Remove with %s: %v", dir, err)
 		}
 		if left := cgroupDirs(t, c); len(left) > 0 {
 			t.Errorf("Remove left %v", left)
-			must(t, os.Remove(dir))
+			testx.Must(t, os.Remove(dir))
 		}
 	}
 }
@@ -239,7 +241,7 @@ func TestRemove_ACgroupInOneHierarchy(t *testing.T) {
 func TestRemove_WithABrokenState(t *testing.T) {
 	c := newConfig(t, "sleep", "1000")
 	killedShim(t, life{Config: c, Stage: "running"}, "")
-	must(t, os.WriteFile(filepath.Join(c.Root, c.ID, "state.json"), []byte("{half"), 0o600))
+	testx.Must(t, os.WriteFile(filepath.Join(c.Root, c.ID, "state.json"), []byte("{half"), 0o600))
 	pids := members(t, c)
 	if err := Remove(bounded(t), c); err != nil {
 		t.Errorf("Remove: %v", err)
@@ -252,17 +254,17 @@ func TestRemove_WithABrokenStateAndWithoutABundle(t *testing.T) {
 	c := newConfig(t, "sleep", "1000")
 	killedShim(t, life{Config: c, Stage: "running"}, "")
 	pids, state := members(t, c), filepath.Join(c.Root, c.ID, "state.json")
-	must(t, os.WriteFile(state, []byte("{half"), 0o600))
-	wantText(t, Remove(bounded(t), withoutSpec(c)), c.ID, "no config.json of use", stateDir(c.Root, c.ID))
-	must(t, errors.Join(os.Remove(state), os.Mkdir(state, 0o700))) // to read which fails with an errno
+	testx.Must(t, os.WriteFile(state, []byte("{half"), 0o600))
+	testx.WantText(t, Remove(bounded(t), withoutSpec(c)), c.ID, "no config.json of use", stateDir(c.Root, c.ID))
+	testx.Must(t, errors.Join(os.Remove(state), os.Mkdir(state, 0o700))) // to read which fails with an errno
 	if err := Remove(bounded(t), c); !errors.Is(err, unix.EISDIR) {
 		t.Errorf("Remove = %v, want %v", err, unix.EISDIR)
 	}
 	for _, pid := range pids {
-		must(t, unix.Kill(pid, 0)) // which fails if it is dead
+		testx.Must(t, unix.Kill(pid, 0)) // which fails if it is dead
 	}
-	must(t, os.Remove(state))
-	must(t, Remove(bounded(t), c))
+	testx.Must(t, os.Remove(state))
+	testx.Must(t, Remove(bounded(t), c))
 	wantDead(t, pids)
 }
 
@@ -278,17 +280,17 @@ func TestRemove_InitElsewhere(t *testing.T) {
 				elsewhere := filepath.Dir(dir)
 				if _, err := os.Stat(filepath.Join(dir, "cgroup.controllers")); err == nil { // v2: not where others are below
 					elsewhere = dir + "-elsewhere"
-					must(t, os.Mkdir(elsewhere, 0o755))
-					defer func() { must(t, cgroup.New(map[string]string{"": elsewhere}).Remove(bounded(t))) }()
+					testx.Must(t, os.Mkdir(elsewhere, 0o755))
+					defer func() { testx.Must(t, cgroup.New(map[string]string{"": elsewhere}).Remove(bounded(t))) }()
 				}
 				for _, pid := range pids {
-					must(t, cgroup.Write(filepath.Join(elsewhere, "cgroup.procs"), strconv.Itoa(pid)))
+					testx.Must(t, cgroup.Write(filepath.Join(elsewhere, "cgroup.procs"), strconv.Itoa(pid)))
 				}
 			}
 			if left := members(t, c); len(pids) == 0 || len(left) != 0 {
 				t.Fatalf("the processes %v, and %v once they were moved: the test proves nothing", pids, left)
 			}
-			must(t, Remove(bounded(t), c))
+			testx.Must(t, Remove(bounded(t), c))
 			wantDead(t, pids)
 			wantNothingLeft(t, c)
 		})
@@ -300,14 +302,14 @@ func TestRemove_AHalfMadeContainerInAUserNamespaceThatIsGone(t *testing.T) {
 	c := newConfig(t, "true")
 	made := create(t, c)
 	dirs := cgroupDirs(t, c)
-	must(t, made.Discard())
+	testx.Must(t, made.Discard())
 	c.Spec.Linux.Namespaces = append(c.Spec.Linux.Namespaces,
 		specs.LinuxNamespace{Type: specs.UserNamespace, Path: "/proc/4194305/ns/user"}) // above the highest pid
-	must(t, os.MkdirAll(filepath.Join(c.Root, c.ID), 0o700))
+	testx.Must(t, os.MkdirAll(filepath.Join(c.Root, c.ID), 0o700))
 	for _, dir := range dirs {
-		must(t, os.MkdirAll(dir, 0o755))
+		testx.Must(t, os.MkdirAll(dir, 0o755))
 	}
-	must(t, Remove(bounded(t), c))
+	testx.Must(t, Remove(bounded(t), c))
 	wantNothingLeft(t, c)
 }
 
@@ -342,6 +344,55 @@ func TestRemove_MayRemoveOnlyWhatCreateMade(t *testing.T) {
 			if got := mayRemove(tc.paths); got != tc.want {
 				t.Errorf("mayRemove(%v) = %t, want %t", tc.paths, got, tc.want)
 			}
+		})
+	}
+}
+
+func TestRemove_StopsAsItIsTold(t *testing.T) {
+	// It tells that it hears, and what it heard, by files, as nobody reads its
+	// output any more.
+	const hears = "trap 'echo > /heard; exit' QUIT; echo > /ready; while :; do sleep 0.01; done"
+	const deaf = "trap 'echo > /heard' QUIT; echo > /ready; while :; do sleep 0.01; done"
+	for _, tc := range []struct {
+		name, script, stage string
+		grace, limit        time.Duration
+		heard               bool
+		least, most         time.Duration
+	}{
+		{"one that ends by itself", hears, "running", time.Minute, 15 * time.Second, true, 0, 5 * time.Second},
+		{"one that is paused", hears, "paused", time.Minute, 15 * time.Second, true, 0, 5 * time.Second},
+		{"one that does not end", deaf, "running", time.Second, 15 * time.Second, true, time.Second, 5 * time.Second},
+		{"one that would take all the time there is", deaf, "running", time.Minute, removalReserve + 3*time.Second, true, time.Second, removalReserve + 3*time.Second},
+		{"one that is never started", hears, "created", time.Minute, 15 * time.Second, false, 0, 5 * time.Second},
+		{"no grace", hears, "running", 0, 15 * time.Second, false, 0, 5 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := newConfig(t, "sh", "-c", tc.script)
+			switch tc.stage {
+			case "created":
+				killedShim(t, life{Config: c, Stage: "created"}, "")
+			default:
+				killedShim(t, life{Config: c, Stage: "running"}, "") // not before Start has removed the fifo, by which libcontainer tells
+				testx.Eventually(t, "its trap", func() bool { _, err := os.Stat(filepath.Join(c.Rootfs, "ready")); return err == nil })
+			}
+			if tc.stage == "paused" {
+				lc, err := libcontainer.Load(c.Root, c.ID)
+				testx.Must(t, err)
+				testx.Must(t, lc.Pause())
+			}
+			c.Stop = process.Stop{Signal: unix.SIGQUIT, Grace: tc.grace}
+			ctx, cancel := context.WithTimeout(t.Context(), tc.limit)
+			defer cancel()
+			start := time.Now()
+			testx.Must(t, Remove(ctx, c))
+			if took := time.Since(start); took < tc.least || took > tc.most {
+				t.Errorf("Remove took %v, want %v to %v", took, tc.least, tc.most)
+			}
+			_, err := os.Stat(filepath.Join(c.Rootfs, "heard"))
+			if heard := !errors.Is(err, os.ErrNotExist); heard != tc.heard {
+				t.Errorf("it heard the signal: %t, want %t", heard, tc.heard)
+			}
+			wantNothingLeft(t, c)
 		})
 	}
 }

@@ -4,15 +4,26 @@
 package ociruntime
 
 import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/v2/pkg/kernelversion"
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
+	"sandbox.internal/shim/pkg/resources"
 )
 
 const mib = 1 << 20
@@ -54,8 +65,8 @@ func TestUpdate_WritesWhatIsNamed(t *testing.T) {
 	// Another's value stays when it is not named, and for CPUs also when it is
 	// named as it was asked before. systemd is the only one to change its units.
 	if !onSystemd() {
-		must(t, os.WriteFile(b.Cgroup().File("pids.max"), []byte("33"), 0o600))
-		must(t, os.WriteFile(b.Cgroup().File("cpuset.cpus"), []byte("0-1"), 0o600))
+		testx.Must(t, os.WriteFile(b.Cgroup().File("pids.max"), []byte("33"), 0o600))
+		testx.Must(t, os.WriteFile(b.Cgroup().File("cpuset.cpus"), []byte("0-1"), 0o600))
 		want["pids.max"], want["cpuset.cpus"] = "33", "0-1"
 	}
 	limit, swap := int64(32*mib), int64(32*mib)
@@ -66,13 +77,13 @@ func TestUpdate_WritesWhatIsNamed(t *testing.T) {
 	update("memory of a running one", specs.LinuxResources{
 		Memory: &specs.LinuxMemory{Limit: &limit, Swap: &swap}, CPU: &specs.LinuxCPU{Cpus: "0"},
 	}, changed)
-	must(t, b.Pause())
+	testx.Must(t, b.Pause())
 	quota := map[string]string{"cpu.cfs_quota_us": "30000"}
 	if unified() {
 		quota = map[string]string{"cpu.max": "30000 50000"}
 	}
 	update("quota of a paused one", specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(30000))}}, quota)
-	must(t, b.Resume())
+	testx.Must(t, b.Resume())
 	update("nothing", specs.LinuxResources{}, nil)
 	update("zeros", specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64), Swap: new(int64)}, CPU: &specs.LinuxCPU{Quota: new(int64), Shares: new(uint64)}}, nil)
 }
@@ -83,14 +94,14 @@ func TestUpdate_RemovesLimits(t *testing.T) {
 	if onSystemd() {
 		want["pids.max"] = "max" // systemd's own default is less
 	}
-	must(t, b.Update(&specs.LinuxResources{
+	testx.Must(t, b.Update(&specs.LinuxResources{
 		Memory: &specs.LinuxMemory{Limit: new(int64(64 * mib)), Swap: new(int64(64 * mib)), Reservation: new(int64(mib))}, Pids: &specs.LinuxPids{Limit: new(int64(20))},
 		CPU: &specs.LinuxCPU{Quota: new(int64(20000))},
 	}))
 	if got := settings(t, b.Cgroup()); got[memoryLimit.here()] != "67108864" || got["pids.max"] != "20" {
 		t.Errorf("%s, pids.max = %s, %s, want 67108864, 20", memoryLimit.here(), got[memoryLimit.here()], got["pids.max"])
 	}
-	must(t, b.Update(&specs.LinuxResources{
+	testx.Must(t, b.Update(&specs.LinuxResources{
 		Memory: &specs.LinuxMemory{Limit: new(int64(-1)), Reservation: new(int64(-1))}, Pids: &specs.LinuxPids{Limit: new(int64(-1))},
 		CPU: &specs.LinuxCPU{Quota: new(int64(-1))},
 	}))
@@ -148,13 +159,13 @@ func TestUpdate_FailureSetsTheFormerResourcesAgain(t *testing.T) {
 			}
 			b := create(t, limited(t, limits)).start()
 			if !unified() {
-				must(t, os.WriteFile(filepath.Join(filepath.Dir(b.Cgroup().Path("cpuset")), "cpuset.cpus"), []byte("0"), 0o600))
+				testx.Must(t, os.WriteFile(filepath.Join(filepath.Dir(b.Cgroup().Path("cpuset")), "cpuset.cpus"), []byte("0"), 0o600))
 				t.Cleanup(func() { restoreParent(t, b) })
 			}
 			before := settings(t, b.Cgroup())
 			tc.spoil(r)
 			err := b.Update(r)
-			wantText(t, err, "linux.resources.", tc.want)
+			testx.WantText(t, err, "linux.resources.", tc.want)
 			if !errdefs.IsInvalidArgument(err) && !errdefs.IsFailedPrecondition(err) {
 				t.Errorf("Update = %v, want a class", err)
 			}
@@ -164,14 +175,14 @@ func TestUpdate_FailureSetsTheFormerResourcesAgain(t *testing.T) {
 			if onSystemd() {
 				// What it reverts was left in a property of the unit.
 				release := testReaper.Suspend() // the command is a child that only we wait for
-				must(t, exec.CommandContext(t.Context(), "systemctl", "daemon-reload").Run())
+				testx.Must(t, exec.CommandContext(t.Context(), "systemctl", "daemon-reload").Run())
 				release()
 				if diff := cmp.Diff(before, settings(t, b.Cgroup())); diff != "" {
 					t.Errorf("control files after daemon-reload (-want +got):\n%s", diff)
 				}
 			}
 			// What failed was not asked for: the limit goes with the former swap.
-			must(t, b.Update(&specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(80 * mib))}}))
+			testx.Must(t, b.Update(&specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(80 * mib))}}))
 			swap := layout{"memory.memsw.limit_in_bytes", "memory.swap.max"}
 			value := layout{"100663296", "16777216"}
 			if got, ok := settings(t, b.Cgroup())[swap.here()]; ok && got != value.here() {
@@ -187,8 +198,8 @@ func restoreParent(t *testing.T, b *box) {
 	t.Helper()
 	parent := filepath.Dir(b.Cgroup().Path("cpuset"))
 	all, err := os.ReadFile(filepath.Join(filepath.Dir(parent), "cpuset.cpus"))
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(parent, "cpuset.cpus"), all, 0o600))
+	testx.Must(t, err)
+	testx.Must(t, os.WriteFile(filepath.Join(parent, "cpuset.cpus"), all, 0o600))
 }
 
 func TestUpdate_RefusesBeforeItWrites(t *testing.T) {
@@ -204,7 +215,7 @@ func TestUpdate_RefusesBeforeItWrites(t *testing.T) {
 		{specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(1)), CheckBeforeUpdate: new(true)}}, "linux.resources.memory.limit 1: must be above the present usage of ", errdefs.IsFailedPrecondition},
 	} {
 		err := b.Update(&tc.r)
-		wantText(t, err, tc.want)
+		testx.WantText(t, err, tc.want)
 		if !tc.class(err) {
 			t.Errorf("Update = %v, of another class", err)
 		}
@@ -224,7 +235,7 @@ func TestUpdate_Devices(t *testing.T) {
 	wantOpens := func(when string, want bool) {
 		t.Helper()
 		r := b.exec(t.Context(), command("sh", "-c", ": < /dev/disk"))
-		must(t, r.err)
+		testx.Must(t, r.err)
 		if got := r.status == 0; got != want {
 			t.Errorf("%s: the device opens = %t, want %t", when, got, want)
 		}
@@ -233,16 +244,269 @@ func TestUpdate_Devices(t *testing.T) {
 		}
 	}
 	wantOpens("denied by config.json", false)
-	must(t, b.Update(&specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{none, one}}))
+	testx.Must(t, b.Update(&specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{none, one}}))
 	wantOpens("allowed by an update", true)
-	must(t, b.Update(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(100))}}))
+	testx.Must(t, b.Update(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(100))}}))
 	wantOpens("after an update of something else", true)
 	err := b.Update(&specs.LinuxResources{
 		Devices: []specs.LinuxDeviceCgroup{none},
 		BlockIO: &specs.LinuxBlockIO{ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{{LinuxBlockIODevice: specs.LinuxBlockIODevice{Major: 240, Minor: 77}, Rate: mib}}},
 	})
-	wantText(t, err, "linux.resources.blockIO.throttleReadBpsDevice: ")
+	testx.WantText(t, err, "linux.resources.blockIO.throttleReadBpsDevice: ")
 	wantOpens("after an update that failed", true)
-	must(t, b.Update(&specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{none}}))
+	testx.Must(t, b.Update(&specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{none}}))
 	wantOpens("denied by an update", false)
+}
+
+// asked has a value for each field. MAJ and MIN stand for a block device of the
+// machine.
+var asked = []struct{ field, json string }{
+	{"memory.limit", `{"memory": {"limit": 67108864}}`},
+	{"memory.limit", `{"memory": {"limit": -1}}`},
+	{"memory.reservation", `{"memory": {"reservation": 33554432}}`},
+	{"memory.swap", `{"memory": {"limit": 67108864, "swap": 100663296}}`},
+	{"memory.swap", `{"memory": {"limit": 67108864, "swap": 67108864}}`},
+	{"memory.swap", `{"memory": {"limit": 67108864, "swap": -1}}`},
+	{"memory.kernelTCP", `{"memory": {"kernelTCP": 1048576}}`},
+	{"memory.swappiness", `{"memory": {"swappiness": 10}}`},
+	{"memory.disableOOMKiller", `{"memory": {"disableOOMKiller": true}}`},
+	{"cpu.shares", `{"cpu": {"shares": 2}}`},
+	{"cpu.shares", `{"cpu": {"shares": 512}}`},
+	{"cpu.shares", `{"cpu": {"shares": 262144}}`},
+	{"cpu.quota", `{"cpu": {"quota": 20000}}`},
+	{"cpu.quota", `{"cpu": {"quota": 20000, "period": 50000}}`},
+	{"cpu.burst", `{"cpu": {"quota": 20000, "burst": 10000}}`},
+	{"cpu.period", `{"cpu": {"period": 50000}}`},
+	{"cpu.realtimeRuntime", `{"cpu": {"realtimeRuntime": 5000}}`},
+	{"cpu.realtimePeriod", `{"cpu": {"realtimePeriod": 500000}}`},
+	{"cpu.cpus", `{"cpu": {"cpus": "0"}}`},
+	{"cpu.mems", `{"cpu": {"mems": "0"}}`},
+	{"cpu.idle", `{"cpu": {"idle": 1}}`},
+	{"pids.limit", `{"pids": {"limit": 20}}`},
+	{"pids.limit", `{"pids": {"limit": 0}}`},
+	{"pids.limit", `{"pids": {"limit": -1}}`},
+	{"blockIO.weight", `{"blockIO": {"weight": 200}}`},
+	{"blockIO.leafWeight", `{"blockIO": {"leafWeight": 200}}`},
+	{"blockIO.weightDevice", `{"blockIO": {"weightDevice": [{"major": MAJ, "minor": MIN, "weight": 200}]}}`},
+	{"blockIO.throttleReadBpsDevice", `{"blockIO": {"throttleReadBpsDevice": [{"major": MAJ, "minor": MIN, "rate": 1048576}]}}`},
+	{"blockIO.throttleWriteBpsDevice", `{"blockIO": {"throttleWriteBpsDevice": [{"major": MAJ, "minor": MIN, "rate": 1048576}]}}`},
+	{"blockIO.throttleReadIOPSDevice", `{"blockIO": {"throttleReadIOPSDevice": [{"major": MAJ, "minor": MIN, "rate": 500}]}}`},
+	{"blockIO.throttleWriteIOPSDevice", `{"blockIO": {"throttleWriteIOPSDevice": [{"major": MAJ, "minor": MIN, "rate": 500}]}}`},
+	{"hugepageLimits", `{"hugepageLimits": [{"pageSize": "2MB", "limit": 4194304}]}`},
+	{"network.classID", `{"network": {"classID": 1048577}}`},
+	{"network.priorities", `{"network": {"priorities": [{"name": "lo", "priority": 5}]}}`},
+	{"rdma", `{"rdma": {"mlx5_1": {"hcaHandles": 3, "hcaObjects": 10000}}}`},
+	{"unified", `{"unified": {"memory.high": "33554432"}}`},
+}
+
+// TestResources_EveryFieldReachesTheKernel creates a container with each field, and
+// updates another with it: the kernel says the same of both, which the table of
+// docs/cgroups.md shows.
+func TestResources_EveryFieldReachesTheKernel(t *testing.T) {
+	tab := readTable(t, "../../docs/cgroups.md")
+	d := aDisk(t)
+	plain := create(t, limited(t, nil))
+	allowRealtime(t, plain)
+	for _, tc := range asked {
+		t.Run(tc.json, func(t *testing.T) {
+			text := strings.NewReplacer("MAJ", fmt.Sprint(d.major), "MIN", fmt.Sprint(d.minor)).Replace(tc.json)
+			var r specs.LinuxResources
+			testx.Must(t, json.Unmarshal([]byte(text), &r))
+			got := strings.ReplaceAll(tell(t, plain, tc.field, &r), d.String(), "MAJ:MIN")
+			if tc.field == "cpu.idle" && since(t, 6, 12) { // which rounds the weight of idle cgroups up
+				got = strings.ReplaceAll(got, "cpu.weight: `1`", "cpu.weight: `0`")
+			}
+			tab.want(t, tc.field, "`"+tc.json+"`", got)
+			controller, _, _ := strings.Cut(tc.field, ".")
+			if got == absent && promised(controller) && kernelHas(t, tc.field) {
+				t.Errorf("%s is %s, which SHIM_TEST_REQUIRE=%s promises", tc.field, absent, os.Getenv("SHIM_TEST_REQUIRE"))
+			}
+		})
+	}
+	if *update {
+		tab.write(t)
+	}
+}
+
+// tell is what the files of all fields in r say after Create, and after Update,
+// that they do not say in plain.
+func tell(t *testing.T, plain *box, field string, r *specs.LinuxResources) string {
+	t.Helper()
+	if err := resources.Check(r, resources.ReadHost(r)); err != nil && field == "unified" {
+		return "refused"
+	}
+	var files []string
+	for _, f := range resources.Fields(r) {
+		files = append(files, f.Files(unified())...)
+	}
+	if len(files) == 0 {
+		create(t, limited(t, r)) // what has no file does no harm
+		return noSetting
+	}
+	before := controlFiles(t, plain.Cgroup(), files)
+	if len(before) == 0 {
+		return absent
+	}
+	if !kernelHas(t, field) {
+		_, err := tryCreate(t, t.Context(), limited(t, r))
+		testx.WantText(t, err, "linux.resources."+field+": ")
+		testx.WantText(t, create(t, limited(t, nil)).Update(r), "linux.resources."+field+": ")
+		return absent
+	}
+	updated := create(t, limited(t, nil))
+	if err := updated.Update(r); errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV) {
+		return absent // no such device, or its scheduler knows no weights
+	} else if err != nil {
+		t.Errorf("Update = %v", err)
+	}
+	created := create(t, limited(t, r))
+	got, want := changed(before, controlFiles(t, updated.Cgroup(), files), files), changed(before, controlFiles(t, created.Cgroup(), files), files)
+	if field == "blockIO.weightDevice" && controlFiles(t, created.Cgroup(), files)["io.weight"] == before["io.weight"] {
+		return absent // iocost is off for the device (cgroup-v2.rst, io.cost.qos)
+	}
+	if got != want {
+		t.Errorf("after Update: %s, want as after Create: %s", got, want)
+	}
+	return want
+}
+
+// kernelHas is false for a field that the kernel is too old for.
+func kernelHas(t *testing.T, field string) bool {
+	t.Helper()
+	switch field {
+	case "cpu.burst":
+		return since(t, 5, 14)
+	case "cpu.idle":
+		return since(t, 5, 15)
+	}
+	return true
+}
+
+// since reports whether the kernel is version major.minor or newer.
+func since(t *testing.T, major, minor uint64) bool {
+	t.Helper()
+	newer, err := kernelversion.GreaterEqualThan(kernelversion.KernelVersion{Kernel: major, Major: minor})
+	testx.Must(t, err)
+	return newer
+}
+
+// changed are the lines that are new in after, or what the first file says when
+// there are none.
+func changed(before, after map[string]string, files []string) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		former := strings.Split(before[name], "\n")
+		for line := range strings.SplitSeq(after[name], "\n") {
+			if !slices.Contains(former, line) {
+				all = append(all, fmt.Sprintf("%s: `%s`", name, line))
+			}
+		}
+	}
+	if len(all) == 0 {
+		return fmt.Sprintf("%s: `%s`", files[0], after[files[0]])
+	}
+	return strings.Join(all, "<br>")
+}
+
+// allowRealtime gives the cgroup above all containers of this process some
+// real-time, without which they can have none (scheduler/sched-rt-group.rst).
+func allowRealtime(t *testing.T, b *box) {
+	t.Helper()
+	file := filepath.Join(filepath.Dir(b.Cgroup().Path("cpu")), "cpu.rt_runtime_us")
+	if _, err := os.Stat(file); err == nil && !unified() {
+		testx.Must(t, os.WriteFile(file, []byte("50000"), 0o600))
+	}
+}
+
+var update = flag.Bool("update", false, "write what this machine's kernel says into the table of docs/cgroups.md")
+
+// table is the one of docs/cgroups.md: a row for each field of linux.resources,
+// a column for each layout.
+type table struct {
+	path          string
+	before, after string // the text around the rows
+	rows          [][]string
+}
+
+// The columns of the table.
+const (
+	columnField = iota
+	columnAsked
+	columnV1
+	columnV2
+	columnSystemd
+	columns
+)
+
+const (
+	tableHead = "| field | asked | v1 | v2 | v2, systemd |\n|---|---|---|---|---|\n"
+	noSetting = "–"
+	absent    = "not on this kernel"
+)
+
+func readTable(t *testing.T, path string) *table {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	testx.Must(t, err)
+	before, rest, ok := strings.Cut(string(data), tableHead)
+	if !ok {
+		t.Fatalf("%s has no table that begins with\n%s", path, tableHead)
+	}
+	tab := &table{path: path, before: before}
+	for strings.HasPrefix(rest, "|") {
+		var line string
+		line, rest, _ = strings.Cut(rest, "\n")
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		if len(cells) != columns {
+			t.Fatalf("%s: row %q has %d cells, want %d", path, line, len(cells), columns)
+		}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		tab.rows = append(tab.rows, cells)
+	}
+	tab.after = rest
+	return tab
+}
+
+// column is that of this machine's layout.
+func column() int {
+	switch {
+	case onSystemd() && unified():
+		return columnSystemd
+	case unified():
+		return columnV2
+	}
+	return columnV1
+}
+
+// want compares a cell, or writes it with -update. What this kernel lacks says
+// nothing of what others do.
+func (tab *table) want(t *testing.T, field, asked, got string) {
+	t.Helper()
+	i := slices.IndexFunc(tab.rows, func(row []string) bool { return row[columnField] == field && row[columnAsked] == asked })
+	if i < 0 && *update {
+		tab.rows = append(tab.rows, []string{field, asked, absent, absent, absent})
+		i = len(tab.rows) - 1
+	}
+	switch {
+	case i < 0:
+		t.Errorf("%s has no row for %s, asked %s; go test -update makes one", tab.path, field, asked)
+	case got == absent:
+	case *update:
+		tab.rows[i][column()] = got
+	case tab.rows[i][column()] != got:
+		t.Errorf("%s, asked %s: the kernel says %q, %s says %q; go test -update writes it", field, asked, got, tab.path, tab.rows[i][column()])
+	}
+}
+
+func (tab *table) write(t *testing.T) {
+	t.Helper()
+	var text strings.Builder
+	text.WriteString(tab.before + tableHead)
+	for _, row := range tab.rows {
+		fmt.Fprintf(&text, "| %s |\n", strings.Join(row, " | "))
+	}
+	text.WriteString(tab.after)
+	testx.Must(t, os.WriteFile(tab.path, []byte(text.String()), 0o600))
 }

@@ -7,20 +7,27 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runc/libcontainer/apparmor"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/opencontainers/selinux/go-selinux"
+	libseccomp "github.com/seccomp/libseccomp-golang"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
@@ -89,7 +96,7 @@ func (b *box) outcome(start way, p *specs.Process) (o outcome) {
 	file := func(name string) string { return "file://" + filepath.Join(dir, name) }
 	io := stdio.Config{Stdout: file("out"), Stderr: file("err"), Terminal: p.Terminal}
 	streams, err := stdio.Open(b.t.Context(), io, idmap.Owner{})
-	must(b.t, err)
+	testx.Must(b.t, err)
 	defer streams.Close()
 	h, err := start(b.RuntimeContainer.(*container), b.t.Context(), p, streams)
 	if err != nil {
@@ -99,7 +106,7 @@ func (b *box) outcome(start way, p *specs.Process) (o outcome) {
 		return outcome{Err: strings.ReplaceAll(err.Error(), "fsmount:fscontext:proc/", "/proc/")} // a /proc of libcontainer's
 	}
 	o.Status = h.Wait().Status
-	must(b.t, streams.Drain(b.t.Context()))
+	testx.Must(b.t, streams.Drain(b.t.Context()))
 	for name, text := range map[string]*[]string{"out": &o.Stdout, "err": &o.Stderr} {
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -136,16 +143,16 @@ func withProbe(tb testing.TB, change func(*process.Config)) *box {
 	tb.Helper()
 	c := newConfig(tb, "sleep", "1000")
 	code, err := probe()
-	must(tb, err)
-	must(tb, os.WriteFile(filepath.Join(c.Rootfs, "bin/probe"), code, 0o755)) //nolint:gosec // a program is executable
+	testx.Must(tb, err)
+	testx.Must(tb, os.WriteFile(filepath.Join(c.Rootfs, "bin/probe"), code, 0o755)) //nolint:gosec // a program is executable
 	for _, dir := range []string{"etc", "home/private"} {
-		must(tb, os.MkdirAll(filepath.Join(c.Rootfs, dir), 0o755))
+		testx.Must(tb, os.MkdirAll(filepath.Join(c.Rootfs, dir), 0o755))
 	}
-	must(tb, os.Chmod(filepath.Join(c.Rootfs, "home/private"), 0o700))
-	must(tb, os.WriteFile(filepath.Join(c.Rootfs, "forbidden"), nil, 0o644)) //nolint:gosec // some module may forbid it
+	testx.Must(tb, os.Chmod(filepath.Join(c.Rootfs, "home/private"), 0o700))
+	testx.Must(tb, os.WriteFile(filepath.Join(c.Rootfs, "forbidden"), nil, 0o644)) //nolint:gosec // some module may forbid it
 	passwd := "root:x:0:0:root:/root:/bin/sh\n\n  # comment\nuser:x:1000:1000::/home/user:/bin/sh\r\n" +
 		"odd:x:1001\nempty:x:1002:1002:::\nlast:x:1003:1003::/last"
-	must(tb, os.WriteFile(filepath.Join(c.Rootfs, "etc/passwd"), []byte(passwd), 0o644)) //nolint:gosec // as in any system
+	testx.Must(tb, os.WriteFile(filepath.Join(c.Rootfs, "etc/passwd"), []byte(passwd), 0o644)) //nolint:gosec // as in any system
 	if change != nil {
 		change(&c)
 	}
@@ -353,9 +360,9 @@ func TestLauncher_RefusesWhatLibcontainerRefuses(t *testing.T) {
 	in := func(change func(*process.Config)) *box {
 		return withProbe(t, func(c *process.Config) {
 			for name, text := range map[string]string{"script": "#!/nope\n", "junk": "\x00\x01\x02junk"} {
-				must(t, os.WriteFile(filepath.Join(c.Rootfs, "bin", name), []byte(text), 0o755)) //nolint:gosec // executable
+				testx.Must(t, os.WriteFile(filepath.Join(c.Rootfs, "bin", name), []byte(text), 0o755)) //nolint:gosec // executable
 			}
-			must(t, os.MkdirAll(filepath.Join(c.Rootfs, "host"), 0o700))
+			testx.Must(t, os.MkdirAll(filepath.Join(c.Rootfs, "host"), 0o700))
 			change(c)
 		})
 	}
@@ -385,4 +392,389 @@ func TestLauncher_RefusesWhatLibcontainerRefuses(t *testing.T) {
 	if got := wantSameInit(t, noGroups, false); !strings.Contains(got.Err, "setgroups: operation not permitted") {
 		t.Errorf("libcontainer: %+v, want that the filter forbids the groups", got)
 	}
+}
+
+// confinement is a way to confine containers, and what the kernel says of a process that is confined so.
+type confinement struct {
+	prepare   func(*process.Config) // a container in which /forbidden is forbidden to what is confined
+	set       func(*specs.Process)
+	other     func(*specs.Process) // in another way
+	current   string
+	inherited bool // an exec that asks for nothing has what the container has
+}
+
+// confinedVariants are those that change the order of what the launcher does.
+func confinedVariants() []variant {
+	names := []string{
+		"nothing asked for", "a user with groups", "capabilities of a user", "ambient capabilities", "no new privileges",
+		"no new privileges of a user", "limits", "a terminal", "a terminal with a size", "a directory of root's",
+	}
+	return slices.DeleteFunc(slices.Clone(variants), func(v variant) bool { return !slices.Contains(names, v.name) })
+}
+
+// wantConfined compares the launcher with libcontainer in containers that are confined, and in those where only the
+// exec is.
+func wantConfined(t *testing.T, by confinement) {
+	t.Helper()
+	for i, w := range []configVariant{
+		{"plain", nil},
+		{"no new keyring", func(c *process.Config) { c.NoNewKeyring = true }},
+		{"user namespace", inUserNamespace},
+		{"seccomp", filtered(t, nil)},
+		{"seccomp that forbids terminals", filtered(t, deny("ioctl"))},
+	} {
+		t.Run(w.name, func(t *testing.T) {
+			prepare := func(c *process.Config) {
+				if w.change != nil {
+					w.change(c)
+				}
+				by.prepare(c)
+			}
+			confined := withProbe(t, func(c *process.Config) { prepare(c); by.set(c.Spec.Process) })
+			free := withProbe(t, prepare)
+			for j, v := range confinedVariants() {
+				if (i+j)%slowness() != 0 {
+					continue // as in TestLauncher_DoesWhatLibcontainerDoes
+				}
+				t.Run(v.name, func(t *testing.T) {
+					by.wantProbe(t, confined, v)
+					by.wantProbe(t, free, v)
+				})
+			}
+			if got := by.confines(confined.wantSame(probed(nil))); got != by.inherited {
+				t.Errorf("an exec that asks for no confinement has the container's: %v, want %v", got, by.inherited)
+			}
+			if by.confines(confined.wantSame(probed(by.other))) {
+				t.Error("an exec that asks for another confinement has that of the container")
+			}
+		})
+	}
+	t.Run("another /proc", func(t *testing.T) {
+		b := withProbe(t, func(c *process.Config) {
+			by.prepare(c)
+			by.set(c.Spec.Process)
+			c.Spec.Process.Args = []string{"sh", "-c", "busybox mount -t tmpfs tmpfs /proc && >/mounted && exec sleep 1000"}
+		})
+		b.awaitFile("mounted")
+		for _, terminal := range []bool{false, true} {
+			p := probed(by.set)
+			p.Terminal = terminal
+			if got := b.wantSame(p); !got.has(forbidden) {
+				t.Errorf("the probe, with a terminal: %v, is not confined: %v", terminal, got)
+			}
+		}
+	})
+}
+
+// awaitFile waits until the container has made a file in its root.
+func (b *box) awaitFile(name string) {
+	b.t.Helper()
+	testx.Eventually(b.t, name, func() bool {
+		_, err := os.Stat(filepath.Join(b.config.Rootfs, name))
+		return err == nil
+	})
+}
+
+// has reports whether the probe wrote the line.
+func (o outcome) has(line string) bool {
+	return slices.ContainsFunc(o.Stdout, func(l string) bool { return strings.TrimRight(l, "\r\n") == line })
+}
+
+const forbidden = `open("/forbidden", O_RDONLY): error 13`
+
+// confines reports whether the probe had this confinement.
+func (by confinement) confines(o outcome) bool {
+	return o.has("/proc/self/attr/current: " + by.current)
+}
+
+func (by confinement) wantProbe(t *testing.T, b *box, v variant) {
+	t.Helper()
+	p := probed(v.change)
+	by.set(p)
+	on := *b
+	on.t = t
+	got := on.wantSame(p)
+	if !by.confines(got) || !got.has(forbidden) {
+		t.Errorf("status %d, error %s, want the confinement %s, which forbids /forbidden:\n%s",
+			got.Status, got.Err, by.current, strings.Join(got.Stdout, ""))
+	}
+}
+
+func TestLauncher_ConfinesByAppArmor(t *testing.T) {
+	if !apparmor.IsEnabled() {
+		lacking(t, "apparmor", "a kernel with AppArmor")
+	}
+	name := fmt.Sprintf("shim-test-%d", os.Getpid())
+	loadProfile(t, name, "deny /forbidden r,")
+	loadProfile(t, name+"-other", "")
+	set := func(name string) func(*specs.Process) { return func(p *specs.Process) { p.ApparmorProfile = name } }
+	wantConfined(t, confinement{
+		prepare: func(*process.Config) {}, set: set(name), other: set(name + "-other"), current: name + " (enforce)",
+	})
+}
+
+// needSELinux skips the test, or fails it, where there is no SELinux with the policy of integration/vm/guest.
+func needSELinux(t *testing.T) {
+	t.Helper()
+	if !selinux.GetEnabled() || selinux.SecurityCheckContext(fileLabel("forbidden_t")) != nil {
+		lacking(t, "selinux", "SELinux with the policy of make test-selinux")
+	}
+}
+
+func processLabel(name string) string { return "system_u:system_r:" + name + ":s0:c1,c2" }
+
+func fileLabel(name string) string { return "system_u:object_r:" + name + ":s0" }
+
+func TestLauncher_ConfinesBySELinux(t *testing.T) {
+	needSELinux(t)
+	set := func(name string) func(*specs.Process) {
+		return func(p *specs.Process) { p.SelinuxLabel = processLabel(name) }
+	}
+	by := confinement{
+		prepare: func(c *process.Config) {
+			testx.Must(t, selinux.SetFileLabel(filepath.Join(c.Rootfs, "forbidden"), fileLabel("forbidden_t")))
+			c.Spec.Linux.MountLabel = fileLabel("container_file_t")
+		},
+		set: set("container_t"), other: set("other_t"), current: processLabel("container_t"), inherited: true,
+	}
+	wantConfined(t, by)
+	t.Run("keyring", func(t *testing.T) {
+		b := withProbe(t, func(c *process.Config) {
+			by.prepare(c)
+			by.set(c.Spec.Process)
+			c.Spec.Process.Args = []string{"probe", "leave keyring"} // so that each exec makes it
+		})
+		b.awaitFile("left")
+		if got := b.wantSame(probed(by.set)); !slices.ContainsFunc(got.Stdout, func(line string) bool {
+			return strings.HasSuffix(line, ";_ses."+b.config.ID+"\n")
+		}) {
+			t.Errorf("the exec may not use its keyring, which must have its label:\n%s", strings.Join(got.Stdout, ""))
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		b := withProbe(t, by.prepare)
+		got := b.wantSame(probed(set("refused_t")))
+		if want := "exec /bin/probe: permission denied\n"; got.Status != 255 || !slices.Contains(got.Stderr, want) {
+			t.Errorf("an exec with a label that it may not have = %+v, want status 255 and %q", got, want)
+		}
+	})
+}
+
+// loadProfile loads a profile that allows all but what its rules deny.
+func loadProfile(t *testing.T, name, rules string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "profile")
+	text := fmt.Sprintf(`profile %s flags=(attach_disconnected,mediate_deleted) {
+  capability, dbus, file, mount, network, pivot_root, ptrace, signal, umount, unix,
+  %s
+}
+`, name, rules)
+	testx.Must(t, os.WriteFile(file, []byte(text), 0o600))
+	parser := func(action string) error {
+		defer testReaper.Suspend()() // a child that only we wait for
+		out, err := exec.Command("/sbin/apparmor_parser", "--skip-cache", action, file).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("apparmor_parser %s: %w: %s", action, err, out)
+		}
+		return nil
+	}
+	testx.Must(t, parser("--replace"))
+	t.Cleanup(func() { testx.Must(t, parser("--remove")) })
+}
+
+// On any kernel: where there is no SELinux, all labels are refused.
+func TestLauncher_RefusesTheLabelThatLibcontainerRefuses(t *testing.T) {
+	b, keyring := withProbe(t, nil), withProbe(t, func(c *process.Config) { c.NoNewKeyring = true })
+	const failed = "write /proc/self/attr/keycreate: invalid argument"
+	label := func(p *specs.Process) { p.SelinuxLabel = "nonsense" }
+	b.wantRefused(t, label, failed)
+	b.wantRefused(t, func(p *specs.Process) { label(p); p.Terminal = true }, failed)
+	keyring.wantRefused(t, label, "write /proc/thread-self/attr/exec: invalid argument")
+}
+
+func TestLauncher_RefusesTheProfileThatLibcontainerRefuses(t *testing.T) {
+	if !apparmor.IsEnabled() {
+		lacking(t, "apparmor", "a kernel with AppArmor")
+	}
+	b := withProbe(t, nil)
+	const failed = "apparmor failed to apply profile: write /proc/thread-self/attr/apparmor/exec: " +
+		"no such file or directory"
+	profile := func(p *specs.Process) { p.ApparmorProfile = "shim-test-no-such-profile" }
+	b.wantRefused(t, profile, failed)
+	b.wantRefused(t, func(p *specs.Process) { profile(p); p.Terminal = true }, failed)
+	b.wantRefused(t, func(p *specs.Process) { profile(p); p.NoNewPrivileges = true }, failed)
+	b.wantRefused(t, func(p *specs.Process) { profile(p); p.Args = []string{"nope"} }, failed)
+	b.wantRefused(t, func(p *specs.Process) { profile(p); p.Cwd = "/nope" }, "no such file or directory")
+}
+
+// wantRefused compares what both say of an exec that neither starts.
+func (b *box) wantRefused(t *testing.T, change func(*specs.Process), want string) {
+	t.Helper()
+	on := *b
+	on.t = t
+	if got := on.wantSame(probed(change)); !strings.HasSuffix(got.Err, want) {
+		t.Errorf("libcontainer: status %d, error %q, want one that ends with %q", got.Status, got.Err, want)
+	}
+}
+
+// everySyscall are the names of all system calls but those of no use in a container, as a profile allows them.
+func everySyscall(tb testing.TB) []string {
+	tb.Helper()
+	const beyondAll = 1000 // numbers of this processor; other processors have some of their own
+	var names []string
+	for number := range libseccomp.ScmpSyscall(beyondAll) {
+		name, err := number.GetName()
+		if err == nil && !slices.Contains([]string{"bpf", "unshare", "mount", "clone3", "keyctl", "add_key", "kcmp"}, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// architectures are those of a profile for this processor.
+func architectures() []specs.Arch {
+	if runtime.GOARCH == "arm64" {
+		return []specs.Arch{specs.ArchAARCH64, specs.ArchARM}
+	}
+	return []specs.Arch{specs.ArchX86_64, specs.ArchX86, specs.ArchX32}
+}
+
+func filtered(tb testing.TB, change func(*specs.LinuxSeccomp)) func(*process.Config) {
+	tb.Helper()
+	return func(c *process.Config) {
+		eperm := uint(unix.EPERM)
+		c.Spec.Linux.Seccomp = &specs.LinuxSeccomp{
+			DefaultAction: specs.ActErrno, DefaultErrnoRet: &eperm,
+			Architectures: architectures(),
+			Syscalls: []specs.LinuxSyscall{
+				{Names: everySyscall(tb), Action: specs.ActAllow},
+				{Names: []string{"clone3"}, Action: specs.ActErrno, ErrnoRet: new(uint(unix.ENOSYS))},
+				{
+					Names: []string{"kcmp"}, Action: specs.ActAllow,
+					Args: []specs.LinuxSeccompArg{{Index: 2, Value: 1, Op: specs.OpEqualTo}},
+				},
+			},
+		}
+		if change != nil {
+			change(c.Spec.Linux.Seccomp)
+		}
+	}
+}
+
+// deny takes calls from those that the profile allows.
+func deny(calls ...string) func(*specs.LinuxSeccomp) {
+	return func(s *specs.LinuxSeccomp) {
+		s.Syscalls[0].Names = slices.DeleteFunc(s.Syscalls[0].Names,
+			func(name string) bool { return slices.Contains(calls, name) })
+	}
+}
+
+// Without faccessat2(2) the mode, the owner and the group of a file say whether it is the program.
+func TestLauncher_LooksForProgramsLikeLibcontainer(t *testing.T) {
+	const uid, gid, further, other = 1000, 1001, 1002, 1003
+	owners := [][2]int{{uid, other}, {other, gid}, {other, further}, {other, other}}
+	modes := []os.FileMode{0o755, 0o655, 0o745, 0o754, 0o644}
+	b := withProbe(t, func(c *process.Config) {
+		filtered(t, deny("faccessat2"))(c)
+		code, err := probe()
+		testx.Must(t, err)
+		for _, mode := range modes {
+			for i, owner := range owners {
+				file := filepath.Join(c.Rootfs, "bin", fmt.Sprintf("probe-%o-%d", mode, i))
+				testx.Must(t, os.WriteFile(file, code, 0o600))
+				testx.Must(t, os.Chown(file, owner[0], owner[1]))
+				testx.Must(t, os.Chmod(file, mode))
+			}
+		}
+	})
+	override := []string{"CAP_DAC_OVERRIDE"}
+	ran := map[bool]int{}
+	for _, v := range []variant{
+		{"root", nil},
+		{"a user", func(p *specs.Process) {
+			p.User = specs.User{UID: uid, GID: gid, AdditionalGids: []uint32{5, further}}
+			p.Capabilities = &specs.LinuxCapabilities{}
+		}},
+		{"a user with a capability", func(p *specs.Process) {
+			p.User = specs.User{UID: uid, GID: gid}
+			p.Capabilities = &specs.LinuxCapabilities{Bounding: override, Effective: override, Permitted: override}
+		}},
+	} {
+		for _, mode := range modes {
+			for i := range owners {
+				t.Run(fmt.Sprintf("%s, mode %o, owner %d", v.name, mode, i), func(t *testing.T) {
+					on := *b
+					on.t = t
+					p := probed(v.change)
+					p.Args[0] = fmt.Sprintf("/bin/probe-%o-%d", mode, i)
+					ran[on.wantSame(p).Status == 7]++
+				})
+			}
+		}
+	}
+	if ran[true] == 0 || ran[false] == 0 {
+		t.Errorf("%d programs ran, %d did not, want some of both", ran[true], ran[false])
+	}
+}
+
+// podLike is what Kubernetes asks for by default.
+func podLike(p *specs.Process) {
+	user(1000)(p)
+	capped(p)
+	p.Capabilities.Effective, p.Capabilities.Permitted = nil, nil
+	p.NoNewPrivileges = true
+}
+
+func BenchmarkExec(b *testing.B) {
+	for _, kind := range []struct {
+		name          string
+		configVariant func(*process.Config)
+		change        func(*specs.Process)
+	}{
+		{"plain", nil, nil},
+		{"pod", filtered(b, nil), podLike},
+	} {
+		for _, by := range []struct {
+			name  string
+			start way
+		}{{"libcontainer", byLibcontainer}, {"launcher", byLauncher}} {
+			b.Run(kind.name+"/"+by.name, func(b *testing.B) { benchmarkExec(b, kind.configVariant, kind.change, by.start) })
+		}
+	}
+}
+
+func benchmarkExec(b *testing.B, configVariant func(*process.Config), change func(*specs.Process), start way) {
+	b.Helper()
+	box := withProbe(b, configVariant)
+	p := command("true")
+	if change != nil {
+		change(p)
+	}
+	run := func() {
+		streams, err := stdio.Open(b.Context(), stdio.Config{}, idmap.Owner{})
+		testx.Must(b, err)
+		h, err := start(box.RuntimeContainer.(*container), b.Context(), p, streams)
+		testx.Must(b, err)
+		if exit := h.Wait(); exit.Status != 0 {
+			b.Fatalf("status %d, want 0", exit.Status)
+		}
+		testx.Must(b, streams.Close())
+	}
+	run() // what is made once is made
+	before := cpuTime(b)
+	for b.Loop() {
+		run()
+	}
+	b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
+}
+
+// cpuTime is what this process and its children that were waited for have used.
+func cpuTime(b *testing.B) (sum time.Duration) {
+	b.Helper()
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var u unix.Rusage
+		testx.Must(b, unix.Getrusage(who, &u))
+		sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	return sum
 }
