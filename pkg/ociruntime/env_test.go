@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -134,11 +135,7 @@ func newConfig(tb testing.TB, args ...string) process.Config {
 	for _, sub := range []string{"bin", "proc", "dev", "tmp"} {
 		testx.Must(tb, os.MkdirAll(filepath.Join(rootfs, sub), 0o755))
 	}
-	busybox, err := os.ReadFile("/bin/busybox")
-	if err != nil {
-		tb.Fatalf("the tests need a static busybox: %v", err)
-	}
-	testx.Must(tb, os.WriteFile(filepath.Join(rootfs, "bin/busybox"), busybox, 0o755)) //nolint:gosec // a program is executable
+	copyBusybox(tb, filepath.Join(rootfs, "bin/busybox"))
 	for _, name := range []string{"sh", "sleep", "cat", "true", "id", "kill"} {
 		testx.Must(tb, os.Symlink("busybox", filepath.Join(rootfs, "bin", name)))
 	}
@@ -165,6 +162,22 @@ func newConfig(tb testing.TB, args ...string) process.Config {
 		IO:      stdio.Config{Stdout: "file://" + filepath.Join(dir, "out")},
 		Options: process.Options{Root: filepath.Join(dir, "state")},
 	}
+}
+
+// busybox is the static one of this machine.
+var busybox = sync.OnceValues(func() ([]byte, error) { return os.ReadFile("/bin/busybox") })
+
+func copyBusybox(tb testing.TB, to string) {
+	tb.Helper()
+	code, err := busybox()
+	testx.Must(tb, err)
+	program(tb, to, code)
+}
+
+// program makes a file that all may execute.
+func program(tb testing.TB, path string, code []byte) {
+	tb.Helper()
+	testx.Must(tb, os.WriteFile(path, code, 0o755)) //nolint:gosec // a program is executable
 }
 
 // box is a container with the waiter that each process has.
@@ -610,15 +623,15 @@ func killedShim(t *testing.T, l life, entered string) {
 }
 
 // members are the processes in the container's cgroup.
-func members(t *testing.T, c process.Config) []int {
-	t.Helper()
+func members(tb testing.TB, c process.Config) []int {
+	tb.Helper()
 	var pids []int
-	for _, dir := range cgroupDirs(t, c) {
+	for _, dir := range cgroupDirs(tb, c) {
 		data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-		testx.Must(t, err)
+		testx.Must(tb, err)
 		for field := range strings.FieldsSeq(string(data)) {
 			pid, err := strconv.Atoi(field)
-			testx.Must(t, err)
+			testx.Must(tb, err)
 			pids = append(pids, pid)
 		}
 	}

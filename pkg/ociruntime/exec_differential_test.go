@@ -345,9 +345,7 @@ func TestLauncher_DoesWhatLibcontainerDoes(t *testing.T) {
 					continue // each in some of the configVariants is enough where an exec takes a second
 				}
 				t.Run(v.name, func(t *testing.T) {
-					on := *b
-					on.t = t
-					if got := on.wantSame(probed(v.change)); got.Status != 7 {
+					if got := b.in(t).wantSame(probed(v.change)); got.Status != 7 {
 						t.Errorf("libcontainer: status %d, error %s, want the probe's status 7", got.Status, got.Err)
 					}
 				})
@@ -369,9 +367,7 @@ func TestLauncher_RefusesWhatLibcontainerRefuses(t *testing.T) {
 	plain, mapped := in(func(*process.Config) {}), in(inUserNamespace)
 	check := func(name string, b *box, change func(*specs.Process)) {
 		t.Run(name, func(t *testing.T) {
-			on := *b
-			on.t = t
-			if got := on.wantSame(probed(change)); got.Status == 7 || len(got.Stdout) > 1 {
+			if got := b.in(t).wantSame(probed(change)); got.Status == 7 || len(got.Stdout) > 1 {
 				t.Errorf("libcontainer ran the probe")
 			}
 		})
@@ -491,9 +487,7 @@ func (by confinement) wantProbe(t *testing.T, b *box, v variant) {
 	t.Helper()
 	p := probed(v.change)
 	by.set(p)
-	on := *b
-	on.t = t
-	got := on.wantSame(p)
+	got := b.in(t).wantSame(p)
 	if !by.confines(got) || !got.has(forbidden) {
 		t.Errorf("status %d, error %s, want the confinement %s, which forbids /forbidden:\n%s",
 			got.Status, got.Err, by.current, strings.Join(got.Stdout, ""))
@@ -610,9 +604,7 @@ func TestLauncher_RefusesTheProfileThatLibcontainerRefuses(t *testing.T) {
 // wantRefused compares what both say of an exec that neither starts.
 func (b *box) wantRefused(t *testing.T, change func(*specs.Process), want string) {
 	t.Helper()
-	on := *b
-	on.t = t
-	if got := on.wantSame(probed(change)); !strings.HasSuffix(got.Err, want) {
+	if got := b.in(t).wantSame(probed(change)); !strings.HasSuffix(got.Err, want) {
 		t.Errorf("libcontainer: status %d, error %q, want one that ends with %q", got.Status, got.Err, want)
 	}
 }
@@ -703,11 +695,9 @@ func TestLauncher_LooksForProgramsLikeLibcontainer(t *testing.T) {
 		for _, mode := range modes {
 			for i := range owners {
 				t.Run(fmt.Sprintf("%s, mode %o, owner %d", v.name, mode, i), func(t *testing.T) {
-					on := *b
-					on.t = t
 					p := probed(v.change)
 					p.Args[0] = fmt.Sprintf("/bin/probe-%o-%d", mode, i)
-					ran[on.wantSame(p).Status == 7]++
+					ran[b.in(t).wantSame(p).Status == 7]++
 				})
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -79,65 +80,42 @@ func TestExec_UnsupportedByTheLauncher(t *testing.T) {
 	}
 }
 
-func TestExec_WhatTheLauncherDoesNotSupport(t *testing.T) {
-	wantNoLeaks(t)
-	c := newConfig(t, "sleep", "1000")
-	c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux}
-	b := create(t, c).start()
-	lp := &libcontainer.Process{Args: []string{"true"}}
-	if _, err := b.RuntimeContainer.(*container).command(lp, noStreams(t)); !errors.As(err, &unsupported{}) {
-		t.Errorf("command with a personality = %v, want not covered", err)
-	}
-	if got, want := b.exec(t.Context(), command("sh", "-c", "exit 4")), (result{4, "", nil}); got != want {
-		t.Errorf("exec = %+v, want %+v", got, want)
-	}
-}
-
-// wantOnlyInit fails when a failed exec left a process in the container.
+// wantOnlyInit fails when a failed exec left a process in the container, or one that is not waited for.
 func wantOnlyInit(t *testing.T, b *box) {
 	t.Helper()
 	testx.Eventually(t, "the end of all but init", func() bool {
-		return !slices.ContainsFunc(members(t, b.config), func(pid int) bool { return pid != b.Init().Pid() })
+		return len(zombies(t)) == 0 && !slices.ContainsFunc(members(t, b.config), func(pid int) bool { return pid != b.Init().Pid() })
 	})
 }
 
 func TestExec_InAFrozenContainerEndsWithItsContext(t *testing.T) {
-	for _, terminal := range []bool{false, true} {
-		t.Run(fmt.Sprintf("terminal %v", terminal), func(t *testing.T) {
-			wantNoLeaks(t)
-			b := create(t, newConfig(t, "sleep", "1000")).start()
-			testx.Must(t, b.Pause())
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			defer cancel()
-			p := command("true")
-			p.Terminal = terminal
-			if got := b.exec(ctx, p); !errdefs.IsDeadlineExceeded(got.err) {
-				t.Errorf("exec = %v, want deadline exceeded", got.err)
-			}
-			wantOnlyInit(t, b)
-			testx.Must(t, b.Resume())
-			if got := b.exec(t.Context(), command("true")); got != (result{}) {
-				t.Errorf("exec after the thaw = %+v, want success", got)
-			}
-		})
-	}
-}
-
-func TestExec_InADeadContainer(t *testing.T) {
 	wantNoLeaks(t)
 	b := create(t, newConfig(t, "sleep", "1000")).start()
-	testx.Must(t, b.Init().Signal(syscall.SIGKILL))
-	b.wait()
-	if got := b.exec(t.Context(), command("true")); got.err == nil {
-		t.Errorf("exec = %+v, want an error", got)
+	for _, terminal := range []bool{false, true} {
+		testx.Must(t, b.Pause())
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		p := command("true")
+		p.Terminal = terminal
+		testx.WantError(t, b.exec(ctx, p).err, context.DeadlineExceeded)
+		cancel()
+		wantOnlyInit(t, b)
+		testx.Must(t, b.Resume())
+		b.wantRuns("true")
 	}
 }
 
-// Init dies at any moment of an exec. Whatever comes of the exec, it does not
-// hang, and leaves nothing.
+// wantRuns executes a command that prints nothing.
+func (b *box) wantRuns(args ...string) {
+	b.t.Helper()
+	if got := b.exec(b.t.Context(), command(args...)); got != (result{}) {
+		b.t.Errorf("exec of %q = %+v, want success", args, got)
+	}
+}
+
+// Init dies at any moment of an exec. The exec does not hang, and leaves nothing.
 func TestExec_WhileInitDies(t *testing.T) {
 	wantNoLeaks(t)
-	for range 20 {
+	for range 10 {
 		b := create(t, newConfig(t, "sleep", "1000")).start()
 		begun := make(chan struct{})
 		go func() { close(begun); _ = b.Init().Signal(syscall.SIGKILL) }() // wait collects it
@@ -177,7 +155,7 @@ func TestExec_AtTheLimitOfProcesses(t *testing.T) {
 			c.Spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(3))}}
 			change(&c)
 			b := create(t, c).start()
-			exec := func() string {
+			cgroups := func() string {
 				p := command("cat", "/proc/self/cgroup")
 				p.Terminal = c.IO.Terminal
 				got := b.exec(t.Context(), p)
@@ -187,17 +165,14 @@ func TestExec_AtTheLimitOfProcesses(t *testing.T) {
 				return regexp.MustCompile(`exec-\d+`).ReplaceAllString(got.out, "exec")
 			}
 			testx.Must(t, b.Update(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(20))}}))
-			want := exec()
+			want := cgroups()
 			testx.Must(t, b.Update(c.Spec.Linux.Resources))
-			testx.Eventually(t, "the limit", func() bool {
-				n, err := os.ReadFile(b.Cgroup().File("pids.current"))
-				return err == nil && string(n) == "3\n"
-			})
+			testx.Eventually(t, "the limit", func() bool { return testx.Read(t, b.Cgroup().File("pids.current")) == "3\n" })
 			var probes sync.WaitGroup
 			for range 4 {
 				probes.Go(func() {
 					for range max(1, 5/slowness()) {
-						if got := exec(); got != want {
+						if got := cgroups(); got != want {
 							t.Errorf("cgroups of an exec at the limit:\n%s, want those below it:\n%s", got, want)
 						}
 					}
@@ -274,7 +249,7 @@ func zombies(t *testing.T) (dead []int) {
 	return dead
 }
 
-// execAtOnce starts n execs of args at the same time and returns what they left.
+// execAtOnce starts n execs at the same time.
 func (b *box) execAtOnce(n int, args ...string) []result {
 	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
 	defer cancel()
@@ -287,7 +262,17 @@ func (b *box) execAtOnce(n int, args ...string) []result {
 	return results
 }
 
-// What libcontainer opens as its passwd file the container can make anything of.
+// replacePasswd puts another file in place of the container's passwd, for execs alone: init has a home.
+func replacePasswd(t *testing.T, put func(path string) error) func(*process.Config) {
+	t.Helper()
+	return func(c *process.Config) {
+		c.Spec.Process.Env = append(c.Spec.Process.Env, "HOME=/")
+		passwd := filepath.Join(c.Rootfs, "etc/passwd")
+		testx.Must(t, errors.Join(os.Remove(passwd), put(passwd)))
+	}
+}
+
+// The container chooses what libcontainer opens as its passwd file.
 func TestExec_APasswdThatIsNoRegularFileIsNone(t *testing.T) {
 	for kind, put := range map[string]func(path string) error{
 		"fifo":      func(path string) error { return unix.Mkfifo(path, 0o644) },
@@ -302,24 +287,15 @@ func TestExec_APasswdThatIsNoRegularFileIsNone(t *testing.T) {
 			return errors.Join(os.WriteFile(path, nil, 0o644), os.Truncate(path, 1<<40)) //nolint:gosec // as in any system
 		},
 	} {
-		for _, pids := range []string{"own", "host's"} {
+		for pids, change := range map[string]func(*process.Config){"own": func(*process.Config) {}, "host's": without(specs.PIDNamespace)} {
 			t.Run(kind+", PIDs "+pids, func(t *testing.T) {
 				wantNoLeaks(t)
-				b := withProbe(t, func(c *process.Config) {
-					if pids == "host's" {
-						without(specs.PIDNamespace)(c)
-					}
-					c.Spec.Process.Env = append(c.Spec.Process.Env, "HOME=/") // init does not look for it
-					passwd := filepath.Join(c.Rootfs, "etc/passwd")
-					testx.Must(t, os.Remove(passwd))
-					testx.Must(t, put(passwd))
-				})
-				for _, got := range b.execAtOnce(30, "sh", "-c", "echo $HOME") {
+				b := withProbe(t, func(c *process.Config) { change(c); replacePasswd(t, put)(c) })
+				for _, got := range b.execAtOnce(10, "sh", "-c", "echo $HOME") {
 					if want := (result{out: "/\n"}); got != want {
 						t.Fatalf("exec = %+v, want %+v", got, want)
 					}
 				}
-				testx.Eventually(t, "the end of all children that are dead", func() bool { return len(zombies(t)) == 0 })
 				wantOnlyInit(t, b)
 			})
 		}
@@ -327,25 +303,39 @@ func TestExec_APasswdThatIsNoRegularFileIsNone(t *testing.T) {
 }
 
 // A file of procfs has effects when it is read, and the launcher has rights that the container has not: /proc/kmsg.
-// Here it is one that could name a directory.
+// Here the file could name a directory.
 func TestHome_IsNotReadFromProcfs(t *testing.T) {
 	const line = "a:x:0:0::/e:"
 	b := withProbe(t, func(c *process.Config) {
 		c.Spec.Process.Args = []string{"sh", "-c", "printf %s " + line + " >/proc/self/comm; sleep 1000; true"}
-		c.Spec.Process.Env = append(c.Spec.Process.Env, "HOME=/") // init does not look for it
-		passwd := filepath.Join(c.Rootfs, "etc/passwd")
-		testx.Must(t, os.Remove(passwd))
-		testx.Must(t, os.Symlink("/proc/1/comm", passwd))
+		replacePasswd(t, func(path string) error { return os.Symlink("/proc/1/comm", path) })(c)
 	})
 	testx.Eventually(t, "the name of init", func() bool {
-		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", b.Init().Pid()))
-		return err == nil && strings.TrimSpace(string(comm)) == line
+		return testx.Read(t, fmt.Sprintf("/proc/%d/comm", b.Init().Pid())) == line+"\n"
 	})
-	for _, got := range b.execAtOnce(1, "sh", "-c", "cat /etc/passwd; echo $HOME") {
-		if want := (result{out: line + "\n/\n"}); got != want {
-			t.Errorf("exec = %+v, want %+v", got, want)
-		}
+	got := b.exec(t.Context(), command("sh", "-c", "cat /etc/passwd; echo $HOME"))
+	if want := (result{out: line + "\n/\n"}); got != want {
+		t.Errorf("exec = %+v, want %+v", got, want)
 	}
+}
+
+// impatiently runs f while execs of b have to be set up within a moment.
+func (b *box) impatiently(f func()) {
+	c := b.RuntimeContainer.(*container)
+	c.runtime = &Runtime{reaper: testReaper, launcher: testRuntime.launcher, execTimeout: 200 * time.Millisecond}
+	defer func() { c.runtime = testRuntime }()
+	f()
+}
+
+// wantLate fails the test unless an exec is given up after the time of impatiently.
+func (b *box) wantLate(words string, args ...string) {
+	b.t.Helper()
+	b.impatiently(func() {
+		b.t.Helper()
+		for _, got := range b.execAtOnce(2, args...) {
+			testx.WantError(b.t, got.err, context.DeadlineExceeded, "the process was not set up within 200ms", words)
+		}
+	})
 }
 
 func TestHome_IsFoundWhateverTheLimitOfDescriptors(t *testing.T) {
@@ -377,90 +367,61 @@ func TestExec_APasswdThatIsTooLargeIsNone(t *testing.T) {
 	}
 }
 
-// impatient is a Runtime whose execs have to be set up within a moment.
-func impatient() *Runtime {
-	return &Runtime{reaper: testReaper, launcher: testRuntime.launcher, execTimeout: 200 * time.Millisecond}
-}
-
-// Whatever the container keeps the launcher from, and however long its caller would wait.
+// The bound holds whatever the container keeps the launcher from, and however long its caller would wait.
 func TestExec_SettingUpHasABound(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		hold func(t *testing.T, b *box) (args []string, release func())
+		hold func(t *testing.T, b *box) (program string, release func())
 		want string
 	}{
-		{"a file that is not opened", func(t *testing.T, b *box) ([]string, func()) {
+		{"a file that is not opened", func(t *testing.T, b *box) (string, func()) {
 			t.Helper()
-			return []string{"true"}, holdAt(t, filepath.Join(b.config.Rootfs, "etc/passwd"), opening).letGo
+			return "true", holdAt(t, filepath.Join(b.config.Rootfs, "etc/passwd"), opening).letGo
 		}, `openat2 "/etc/passwd"`},
-		{"a program that is not run", func(t *testing.T, b *box) ([]string, func()) {
+		{"a program that is not run", func(t *testing.T, b *box) (string, func()) {
 			t.Helper()
 			program, file := b.own("true")
-			return []string{program}, holdAt(t, file, running).letGo
+			return program, holdAt(t, file, running).letGo
 		}, `execve "/opt/true"`},
-		{"a cgroup that is frozen", func(t *testing.T, b *box) ([]string, func()) {
+		{"a cgroup that is frozen", func(t *testing.T, b *box) (string, func()) {
 			t.Helper()
 			testx.Must(t, b.Pause())
-			return []string{"true"}, func() { testx.Must(t, b.Resume()) }
+			return "true", func() { testx.Must(t, b.Resume()) }
 		}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			wantNoLeaks(t)
 			b := withProbe(t, nil)
-			b.RuntimeContainer.(*container).runtime = impatient()
-			args, release := tc.hold(t, b)
-			got := b.exec(t.Context(), command(args...))
-			if !errdefs.IsDeadlineExceeded(got.err) {
-				t.Errorf("exec = %+v, want deadline exceeded", got)
-			}
-			testx.WantText(t, got.err, "the process was not set up within 200ms", tc.want)
+			program, release := tc.hold(t, b)
+			b.wantLate(tc.want, program)
 			wantOnlyInit(t, b)
-			testx.Eventually(t, "the end of all children that are dead", func() bool { return len(zombies(t)) == 0 })
 			release()
-			b.RuntimeContainer.(*container).runtime = testRuntime
-			if got := b.exec(t.Context(), command(args...)); got != (result{}) {
-				t.Errorf("exec afterwards = %+v, want success", got)
-			}
+			b.wantRuns(program)
 		})
 	}
+}
+
+// alive counts the processes of the container.
+func (b *box) alive() int {
+	pids := members(b.t, b.config) // of each hierarchy
+	slices.Sort(pids)
+	return len(slices.Compact(pids))
 }
 
 // libcontainer opens whatever is called passwd, and waits.
 func TestExec_SettingUpByLibcontainerHasABound(t *testing.T) {
 	wantNoLeaks(t)
-	b := withProbe(t, func(c *process.Config) {
-		c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} // the launcher does not cover it
-		without(specs.PIDNamespace)(c)
-	})
+	b := withProbe(t, func(c *process.Config) { byPersonality(c); without(specs.PIDNamespace)(c) })
 	// A child that is adopted, and no stage of an exec.
-	stray := command("sh", "-c", "sleep 1000 >/dev/null 2>&1 &")
-	stray.Env = append(stray.Env, "HOME=/")
-	b.RuntimeContainer.(*container).runtime = testRuntime
-	if got := b.exec(t.Context(), stray); got != (result{}) {
-		t.Fatalf("exec = %+v, want success", got)
-	}
-	alive := func() int {
-		pids := members(t, b.config) // of each hierarchy
-		slices.Sort(pids)
-		return len(slices.Compact(pids))
-	}
-	before := alive()
+	b.wantRuns("sh", "-c", "sleep 1000 >/dev/null 2>&1 &")
+	before := b.alive()
 	passwd := filepath.Join(b.config.Rootfs, "etc/passwd")
 	testx.Must(t, os.Remove(passwd))
 	testx.Must(t, unix.Mkfifo(passwd, 0o644))
-	b.RuntimeContainer.(*container).runtime = impatient()
-	for _, got := range b.execAtOnce(3, "true") {
-		if !errdefs.IsDeadlineExceeded(got.err) {
-			t.Errorf("exec = %+v, want deadline exceeded", got)
-		}
-		testx.WantText(t, got.err, "the process was not set up within")
-	}
-	testx.Eventually(t, "the end of all stages, and of nothing else", func() bool { return alive() == before && len(zombies(t)) == 0 })
+	b.wantLate("", "true")
+	testx.Eventually(t, "the end of all stages, and of nothing else", func() bool { return b.alive() == before && len(zombies(t)) == 0 })
 	testx.Must(t, os.Remove(passwd))
-	b.RuntimeContainer.(*container).runtime = testRuntime
-	if got := b.exec(t.Context(), command("true")); got != (result{}) {
-		t.Errorf("exec afterwards = %+v, want success", got)
-	}
+	b.wantRuns("true")
 	testx.Must(t, b.Cgroup().Kill(t.Context(), unix.SIGKILL))
 }
 
@@ -470,25 +431,15 @@ func TestExec_ByLibcontainerWaitsForAThaw(t *testing.T) {
 		t.Skip("SKIPPED: on cgroup v1 the process is made outside of the cgroup: make test-v2")
 	}
 	wantNoLeaks(t)
-	b := withProbe(t, func(c *process.Config) {
-		c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} // the launcher does not cover it
-	})
-	b.RuntimeContainer.(*container).runtime = impatient()
+	b := withProbe(t, byPersonality)
 	testx.Must(t, b.Pause())
-	got := b.exec(t.Context(), command("true"))
-	if !errdefs.IsDeadlineExceeded(got.err) {
-		t.Errorf("exec = %+v, want deadline exceeded", got)
-	}
-	testx.WantText(t, got.err, "is frozen", "the process was not set up within 200ms")
+	b.wantLate("is frozen", "true")
 	wantOnlyInit(t, b)
 	testx.Must(t, b.Resume())
-	b.RuntimeContainer.(*container).runtime = testRuntime
-	if got := b.exec(t.Context(), command("true")); got != (result{}) {
-		t.Errorf("exec afterwards = %+v, want success", got)
-	}
+	b.wantRuns("true")
 }
 
-// Nobody is kept from reaping what a container without PIDs of its own left, while one sets up its exec.
+// The reaper collects what a container without PIDs of its own left, while an exec is set up.
 func TestExec_SettingUpDoesNotHoldTheReaper(t *testing.T) {
 	b := withProbe(t, without(specs.PIDNamespace))
 	home := holdAt(t, filepath.Join(b.config.Rootfs, "etc/passwd"), opening)
@@ -501,61 +452,110 @@ func TestExec_SettingUpDoesNotHoldTheReaper(t *testing.T) {
 		t.Errorf("exec = %+v, want success", got)
 	}
 	// Only init and the one that is held are left, dead or alive.
-	testx.Eventually(t, "that the orphan is reaped", func() bool {
-		pids := members(t, b.config) // of each hierarchy
-		slices.Sort(pids)
-		return len(slices.Compact(pids)) == 2 && len(zombies(t)) == 0
-	})
+	testx.Eventually(t, "that the orphan is reaped", func() bool { return b.alive() == 2 && len(zombies(t)) == 0 })
 	home.letGo()
 	if got := <-ended; got != (result{}) {
 		t.Errorf("exec = %+v, want success", got)
 	}
 }
 
-// nestDirs are the directories of the execs' cgroups of a container.
+// begin starts an exec whose streams end with the test.
+func (b *box) begin(args ...string) process.Handle {
+	b.t.Helper()
+	streams, err := stdio.Open(b.t.Context(), stdio.Config{Stdout: "file:///dev/null"}, idmap.Owner{})
+	testx.Must(b.t, err)
+	b.t.Cleanup(func() { testx.Must(b.t, streams.Close()) })
+	h, err := b.Exec(b.t.Context(), command(args...), b.config.ExecLimits, streams)
+	testx.Must(b.t, err)
+	return h
+}
+
+// withDaemons is a container that has setsid.
+func withDaemons(t *testing.T) process.Config {
+	t.Helper()
+	c := newConfig(t, "sleep", "1000")
+	testx.Must(t, os.Symlink("busybox", filepath.Join(c.Rootfs, "bin", "setsid")))
+	return c
+}
+
+// daemon is a process that its parent left, in a session of its own.
+const daemon = "(setsid sleep 1000 &); "
+
+// nestDirs are the directories of the execs' cgroups of a container, but for the one that it has itself.
 func nestDirs(t *testing.T, c process.Config) (found []string) {
 	t.Helper()
 	for _, dir := range cgroupDirs(t, c) {
 		below, err := filepath.Glob(dir + "/exec-*")
 		testx.Must(t, err)
-		found = append(found, below...)
+		found = append(found, slices.DeleteFunc(below, func(dir string) bool { return filepath.Base(dir) == "exec-1" })...)
 	}
 	return found
 }
 
-// execIn starts an exec in a cgroup of its own; its streams end with the test.
-func (b *box) execIn(p *specs.Process) process.CgroupHandle {
-	b.t.Helper()
-	streams, err := stdio.Open(b.t.Context(), stdio.Config{Stdout: "file:///dev/null"}, idmap.Owner{})
-	testx.Must(b.t, err)
-	b.t.Cleanup(func() { testx.Must(b.t, streams.Close()) })
-	h, err := b.Exec(b.t.Context(), p, b.config.ExecLimits, streams)
-	testx.Must(b.t, err)
-	g, ok := h.(process.CgroupHandle)
-	if !ok {
-		b.t.Fatalf("Exec = %T, want one with a cgroup", h)
+// Before the filter is loaded, the launcher does what the program may not do, where that needs no privilege.
+func TestExec_AFilterThatLetsNoProcessBeginIsLoadedLast(t *testing.T) {
+	for _, forbidden := range []string{"clone", "setsid", "ioctl"} {
+		b := withProbe(t, func(c *process.Config) {
+			filtered(t, deny(forbidden))(c)
+			c.Spec.Process.NoNewPrivileges = true
+		})
+		for _, terminal := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, terminal %v", forbidden, terminal), func(t *testing.T) {
+				p := probed(nil)
+				p.NoNewPrivileges, p.Terminal = true, terminal
+				if got := b.in(t).outcome(byLauncher, p); got.Status != 7 {
+					t.Errorf("exec = %+v, want the probe's status 7", got)
+				}
+				if forbidden != "clone" { // of which libcontainer's Go runtime may be in need
+					b.in(t).wantSame(p)
+				}
+			})
+		}
 	}
-	return g
 }
 
-// A probe that takes too long is killed, and so is all that it has started and left in its session. A daemon with a
-// session of its own is not, nor is anything that an exec leaves which ends by itself or by another signal.
+// in is the container for a subtest.
+func (b *box) in(t *testing.T) *box {
+	on := *b
+	on.t = t
+	return &on
+}
+
+// own is a program that no other process of the container runs.
+func (b *box) own(name string) (inside, outside string) {
+	b.t.Helper()
+	inside = "/opt/" + name
+	outside = filepath.Join(b.config.Rootfs, inside)
+	testx.Must(b.t, os.MkdirAll(filepath.Dir(outside), 0o755))
+	copyBusybox(b.t, outside)
+	return inside, outside
+}
+
+// What the shim ignores a process of a container does not: the Go runtime of libcontainer's first stage sees to that.
+// It leaves SIGHUP and SIGINT as they are, which are not tried, since Go cannot end that it ignores them.
+func TestExec_WithSignalsThatTheShimIgnores(t *testing.T) {
+	ignored := []os.Signal{syscall.SIGUSR1, syscall.SIGPIPE}
+	signal.Ignore(ignored...)
+	t.Cleanup(func() {
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, ignored...) // Reset leaves them ignored in the kernel
+		signal.Stop(c)
+	})
+	withProbe(t, nil).wantSame(probed(nil))
+}
+
+// A probe that takes too long is killed with all processes of its session. A daemon with a session of its own is not,
+// nor is anything that an exec leaves which ends by itself or by another signal.
 func TestExec_KillReachesItsSession(t *testing.T) {
-	for name, change := range map[string]func(*process.Config){
-		"by the launcher": func(*process.Config) {},
-		"by libcontainer": func(c *process.Config) { c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} },
-		"the host's PIDs": func(c *process.Config) {
-			c.Spec.Linux.Namespaces = slices.DeleteFunc(c.Spec.Linux.Namespaces,
-				func(n specs.LinuxNamespace) bool { return n.Type == specs.PIDNamespace })
-		},
-	} {
+	ways := maps.Clone(execWays)
+	ways["the host's PIDs"] = without(specs.PIDNamespace)
+	for name, change := range ways {
 		t.Run(name, func(t *testing.T) {
 			wantNoLeaks(t)
-			config := newConfig(t, "sleep", "1000")
-			testx.Must(t, os.Symlink("busybox", filepath.Join(config.Rootfs, "bin", "setsid")))
+			config := withDaemons(t)
 			change(&config)
 			b := create(t, config).start()
-			wantSleeping := func(want int, when string) { // which no shell is that still forks, nor setsid
+			wantSleeping := func(want int, when string) { // no shell that still forks, nor setsid
 				t.Helper()
 				testx.Eventually(t, fmt.Sprintf("the time when %d processes sleep %s", want, when), func() bool {
 					pids, err := b.Cgroup().Procs()
@@ -576,10 +576,7 @@ func TestExec_KillReachesItsSession(t *testing.T) {
 				{"sleep 1000 & sleep 1001; true", unix.SIGTERM, 4, 4},
 				{daemon + "sleep 1000; true", unix.SIGKILL, 6, 5},
 			} {
-				streams, err := stdio.Open(t.Context(), stdio.Config{Stdout: "file:///dev/null"}, idmap.Owner{})
-				testx.Must(t, err)
-				h, err := b.Exec(t.Context(), command("sh", "-c", tt.script), nil, streams)
-				testx.Must(t, err)
+				h := b.begin("sh", "-c", tt.script)
 				if tt.sig != 0 {
 					wantSleeping(tt.during, "before the signal to "+tt.script)
 					testx.Must(t, h.Signal(tt.sig))
@@ -588,27 +585,18 @@ func TestExec_KillReachesItsSession(t *testing.T) {
 					t.Errorf("exit = %+v, want %v", exit, tt.sig)
 				}
 				wantSleeping(tt.after, "after "+tt.script)
-				testx.Must(t, streams.Close())
 			}
 		})
 	}
 }
 
-// daemon is a process that its parent left, in a session of its own.
-const daemon = "(setsid sleep 1000 &); "
-
 func TestExec_WithACgroupOfItsOwn(t *testing.T) {
-	for name, change := range map[string]func(*process.Config){
-		"by the launcher": func(*process.Config) {},
-		"by libcontainer": func(c *process.Config) { c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} },
-		"in its namespace": func(c *process.Config) {
-			c.Spec.Linux.Namespaces = append(c.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
-		},
-	} {
+	ways := maps.Clone(execWays)
+	ways["in its namespace"] = withCgroupNamespace
+	for name, change := range ways {
 		t.Run(name, func(t *testing.T) {
 			wantNoLeaks(t)
-			config := newConfig(t, "sleep", "1000")
-			testx.Must(t, os.Symlink("busybox", filepath.Join(config.Rootfs, "bin", "setsid")))
+			config := withDaemons(t)
 			config.ExecLimits = &limit.Limits{}
 			change(&config)
 			b := create(t, config).start()
@@ -616,83 +604,49 @@ func TestExec_WithACgroupOfItsOwn(t *testing.T) {
 			for _, dir := range cgroupDirs(t, config) {
 				testx.Must(t, os.Mkdir(filepath.Join(dir, "exec-1"), 0o755))
 			}
-			procs := func() []int {
-				t.Helper()
-				pids, err := b.Cgroup().Procs()
-				testx.Must(t, err)
-				return pids
-			}
-			count := func(n int) {
-				t.Helper()
-				testx.Eventually(t, fmt.Sprintf("the time when there are %d processes", n), func() bool { return len(procs()) == n })
-			}
-
-			killed := b.execIn(command("sh", "-c", daemon+"x=0; while [ $x -lt 20000 ]; do x=$((x+1)); done; sleep 1000"))
-			testx.Eventually(t, "the time when the exec has a daemon, and all are listed", func() bool {
-				pids := procs()
-				return len(pids) == 3 && slices.Contains(pids, killed.Pid())
-			})
-			testx.Must(t, killed.Signal(unix.SIGKILL))
-			exit := killed.Wait()
-			if left := procs(); len(left) != 1 {
-				t.Errorf("%v live on when the exit of the exec is told, want init alone", left)
-			}
-			killed.Release()
-			if exit.Status != 137 {
-				t.Errorf("status = %d, want 137", exit.Status)
-			}
-			if u := killed.Usage(); u.CPU <= 0 || u.CPU > time.Minute || u.Memory < 100<<10 {
-				t.Errorf("Usage = %+v", u)
-			}
-			wantNests := func(n int) {
-				t.Helper()
-				dirs := slices.DeleteFunc(nestDirs(t, config), func(dir string) bool { return filepath.Base(dir) == "exec-1" })
-				if (len(dirs) > 0) != (n > 0) {
-					t.Errorf("cgroups of execs: %v, want %d", dirs, n)
+			for _, tc := range []struct {
+				what, script string
+				end          func(pid int, h process.Handle) error // nil: by itself
+				status       int
+			}{
+				{"by the shim", daemon + "x=0; while [ $x -lt 20000 ]; do x=$((x+1)); done; sleep 1000", func(_ int, h process.Handle) error { return h.Signal(unix.SIGKILL) }, 137},
+				{"by somebody else", daemon + "sleep 1000", func(pid int, _ process.Handle) error { return unix.Kill(pid, unix.SIGKILL) }, 137},
+				{"by itself", daemon + "exit 3", nil, 3}, // the daemon ends with it
+			} {
+				h := b.begin("sh", "-c", tc.script).(process.CgroupHandle)
+				if tc.end != nil {
+					testx.Eventually(t, "the time when the exec has a daemon, and all are listed", func() bool { return b.alive() == 3 })
+					testx.Must(t, tc.end(h.Pid(), h))
+				}
+				exit := h.Wait()
+				if left := b.alive(); tc.end != nil && left != 1 {
+					t.Errorf("ended %s: %d processes live on when the exit is told, want init alone", tc.what, left)
+				}
+				h.Release()
+				if exit.Status != tc.status {
+					t.Errorf("ended %s: status %d, want %d", tc.what, exit.Status, tc.status)
+				}
+				if u := h.Usage(); tc.what == "by the shim" && (u.CPU <= 0 || u.CPU > time.Minute || u.Memory < 100<<10) {
+					t.Errorf("Usage = %+v", u)
+				}
+				testx.Eventually(t, "the end of its daemon", func() bool { return b.alive() == 1 })
+				if left := nestDirs(t, config); len(left) > 0 {
+					t.Errorf("ended %s: cgroups of execs %v", tc.what, left)
 				}
 			}
-			wantNests(0)
-
-			elsewhere := b.execIn(command("sh", "-c", daemon+"sleep 1000"))
-			count(3)
-			testx.Must(t, unix.Kill(elsewhere.Pid(), unix.SIGKILL)) // by who does not ask the shim
-			elsewhere.Wait()
-			if left := procs(); len(left) != 1 {
-				t.Errorf("%v live on when the exit of an exec is told that somebody else killed, want init alone", left)
+			if got := b.exec(t.Context(), command("/no/such/program")); got.err == nil {
+				t.Errorf("exec = %+v, want an error", got)
 			}
-			elsewhere.Release()
-			wantNests(0)
-
-			leaves := b.execIn(command("sh", "-c", daemon+"exit 3"))
-			if exit := leaves.Wait(); exit.Status != 3 {
-				t.Errorf("status = %d, want 3", exit.Status)
+			if left := nestDirs(t, config); len(left) > 0 {
+				t.Errorf("cgroups of an exec that was not started: %v", left)
 			}
-			leaves.Release()
-			count(1) // the daemon ends with it
-			wantNests(0)
 		})
-	}
-}
-
-func TestExec_ThatDoesNotStartLeavesNoCgroup(t *testing.T) {
-	wantNoLeaks(t)
-	config := newConfig(t, "sleep", "1000")
-	config.ExecLimits = &limit.Limits{}
-	b := create(t, config).start()
-	if got := b.exec(t.Context(), command("/no/such/program")); got.err == nil {
-		t.Errorf("exec = %+v, want an error", got)
-	}
-	if left := nestDirs(t, config); len(left) > 0 {
-		t.Errorf("cgroups left: %v", left)
 	}
 }
 
 // It is alive when its terminal is refused, and so is what it has started.
 func TestExec_FailureAfterItsProgramBeganLeavesNoProcess(t *testing.T) {
-	for name, change := range map[string]func(*process.Config){
-		"by the launcher": func(*process.Config) {},
-		"by libcontainer": func(c *process.Config) { c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} },
-	} {
+	for name, change := range execWays {
 		t.Run(name, func(t *testing.T) {
 			wantNoLeaks(t)
 			config := newConfig(t, "sleep", "1000")
@@ -761,58 +715,11 @@ func TestExec_TheLimitOfProcessesOfItsUserHolds(t *testing.T) {
 	}
 }
 
-// What the program may not do the launcher does before the filter is loaded, where that needs no privilege.
-func TestExec_AFilterThatLetsNoProcessBeginIsLoadedLast(t *testing.T) {
-	for _, forbidden := range []string{"clone", "setsid", "ioctl"} {
-		b := withProbe(t, func(c *process.Config) {
-			filtered(t, deny(forbidden))(c)
-			c.Spec.Process.NoNewPrivileges = true
-		})
-		for _, terminal := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, terminal %v", forbidden, terminal), func(t *testing.T) {
-				on := *b
-				on.t = t
-				p := probed(nil)
-				p.NoNewPrivileges, p.Terminal = true, terminal
-				if got := on.outcome(byLauncher, p); got.Status != 7 {
-					t.Errorf("exec = %+v, want the probe's status 7", got)
-				}
-				if forbidden != "clone" { // of which libcontainer's Go runtime may be in need
-					on.wantSame(p)
-				}
-			})
-		}
-	}
-}
-
-func TestCommand_AFilterThatLetsNoProcessBeginNeedsNoNewPrivileges(t *testing.T) {
-	for _, tc := range []struct {
-		name          string
-		change        func(*specs.LinuxSeccomp)
-		terminal      bool
-		noNewPrivs    bool
-		wantUncovered bool
-	}{
-		{name: "an ordinary filter"},
-		{name: "an ordinary filter, with a terminal", terminal: true},
-		{name: "no fork", change: deny("clone"), wantUncovered: true},
-		{name: "no fork, and no new privileges", change: deny("clone"), noNewPrivs: true},
-		{name: "no session", change: deny("setsid"), wantUncovered: true},
-		{name: "no ioctl", change: deny("ioctl")},
-		{name: "no ioctl, with a terminal", change: deny("ioctl"), terminal: true, wantUncovered: true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			b := withProbe(t, filtered(t, tc.change))
-			lp := &libcontainer.Process{Args: []string{"true"}, NoNewPrivileges: &tc.noNewPrivs}
-			if tc.terminal {
-				lp.ConsoleSocket = os.Stdin
-			}
-			_, err := b.RuntimeContainer.(*container).command(lp, noStreams(t))
-			if got := errors.As(err, &unsupported{}); got != tc.wantUncovered {
-				t.Errorf("command = %v, want that it is covered: %v", err, !tc.wantUncovered)
-			}
-		})
-	}
+// alike is a command with what the container's configuration grants no exec by itself.
+func (b *box) alike(args ...string) *specs.Process {
+	p := command(args...)
+	p.NoNewPrivileges = b.config.Spec.Process.NoNewPrivileges
+	return p
 }
 
 // tracing is a container of few rights whose init may trace.
@@ -827,13 +734,6 @@ func tracing(t *testing.T, change func(*process.Config), args ...string) *box {
 		c.Spec.Process.Args = args
 		change(c)
 	})
-}
-
-// alike is a command with what the container's configuration grants no exec by itself.
-func (b *box) alike(args ...string) *specs.Process {
-	p := command(args...)
-	p.NoNewPrivileges = b.config.Spec.Process.NoNewPrivileges
-	return p
 }
 
 // tracingVariants are containers in which an exec gets its rights in different ways.
@@ -939,18 +839,6 @@ func status(t *testing.T, pid int, field string) []string {
 	return strings.Fields(rest)
 }
 
-// own is a program that no other process of the container runs.
-func (b *box) own(name string) (inside, outside string) {
-	b.t.Helper()
-	inside = "/opt/" + name
-	outside = filepath.Join(b.config.Rootfs, inside)
-	busybox, err := os.ReadFile(filepath.Join(b.config.Rootfs, "bin/busybox"))
-	testx.Must(b.t, err)
-	testx.Must(b.t, os.MkdirAll(filepath.Dir(outside), 0o755))
-	testx.Must(b.t, os.WriteFile(outside, busybox, 0o755)) //nolint:gosec // a program is executable
-	return inside, outside
-}
-
 func TestLauncher_WhatTheContainerSees(t *testing.T) {
 	b := withProbe(t, func(c *process.Config) {
 		inUserNamespace(c)
@@ -990,49 +878,6 @@ func TestLauncher_WhatTheContainerSees(t *testing.T) {
 	}
 }
 
-// What the shim ignores a process of a container does not: the Go runtime of libcontainer's first stage sees to that.
-// It leaves SIGHUP and SIGINT as they are, which are not tried, since Go cannot end that it ignores them.
-func TestExec_WithSignalsThatTheShimIgnores(t *testing.T) {
-	ignored := []os.Signal{syscall.SIGUSR1, syscall.SIGPIPE}
-	signal.Ignore(ignored...)
-	t.Cleanup(func() {
-		c := make(chan os.Signal, 1)
-		signal.Notify(c, ignored...) // Reset leaves them ignored in the kernel
-		signal.Stop(c)
-	})
-	b := withProbe(t, nil)
-	if got := b.wantSame(probed(nil)); got.Status != 7 {
-		t.Errorf("libcontainer: %+v, want the probe's status 7", got)
-	}
-}
-
-// makeThreaded makes the v2 cgroup dir, for threads of processes in the one above.
-func makeThreaded(t *testing.T, dir string) {
-	t.Helper()
-	testx.Must(t, os.Mkdir(dir, 0o755))
-	testx.Must(t, cgroup.Write(filepath.Join(dir, "cgroup.type"), "threaded"))
-}
-
-// A program may split its threads over cgroups (kernel, cgroup-v2.rst, "Threads").
-func TestExec_BesideThreadedCgroups(t *testing.T) {
-	needUnified(t)
-	for name, change := range map[string]func(*process.Config){
-		"by the launcher": func(*process.Config) {},
-		"by libcontainer": func(c *process.Config) { c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			wantNoLeaks(t)
-			config := newConfig(t, "sleep", "1000")
-			change(&config)
-			b := create(t, config).start()
-			makeThreaded(t, filepath.Join(b.Cgroup().Path(""), "threads"))
-			if got := b.exec(t.Context(), command("true")); got.err != nil || got.status != 0 {
-				t.Errorf("exec = %+v", got)
-			}
-		})
-	}
-}
-
 // As systemd does in a container: it leaves the cgroup of the container to controllers for those below.
 func TestExec_JoinsInitInACgroupThatTheContainerMade(t *testing.T) {
 	if !unified() {
@@ -1053,5 +898,41 @@ func TestExec_JoinsInitInACgroupThatTheContainerMade(t *testing.T) {
 	}
 	if l := b.Launch(); l.ExecsByLibcontainer > 0 {
 		t.Errorf("%d execs by libcontainer: %s", l.ExecsByLibcontainer, l.ExecReason)
+	}
+}
+
+// byPersonality makes libcontainer start the execs of a container.
+func byPersonality(c *process.Config) {
+	c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux}
+}
+
+// execWays are containers whose execs the launcher starts, or libcontainer.
+var execWays = map[string]func(*process.Config){"by the launcher": func(*process.Config) {}, "by libcontainer": byPersonality}
+
+func TestExec_ByWhat(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		change   func(*process.Config)
+		terminal bool
+		reason   string // of libcontainer
+	}{
+		{"an ordinary container", func(*process.Config) {}, true, ""},
+		{"a personality", byPersonality, false, "personality"},
+		{"an ordinary filter", filtered(t, nil), true, ""},
+		{"a filter without fork", filtered(t, deny("clone")), false, "filter"},
+		{"a filter without sessions", filtered(t, deny("setsid")), false, "filter"},
+		{"a filter without ioctl", filtered(t, deny("ioctl")), false, ""},
+		{"a filter without ioctl, a terminal", filtered(t, deny("ioctl")), true, "filter"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := withProbe(t, tc.change)
+			p := command("true")
+			p.Terminal = tc.terminal
+			_ = b.exec(t.Context(), p) // without fork libcontainer may fail too
+			got := b.Launch()
+			if (got.ExecsByLibcontainer > 0) != (tc.reason != "") || !strings.Contains(got.ExecReason, tc.reason) {
+				t.Errorf("launch = %+v, want libcontainer for %q", got, tc.reason)
+			}
+		})
 	}
 }
