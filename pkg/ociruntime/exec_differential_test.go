@@ -17,9 +17,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/apparmor"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/selinux/go-selinux"
@@ -61,35 +61,6 @@ type outcome struct {
 	Err            string
 }
 
-// way is one of the two ways to start an exec.
-type way func(*container, context.Context, *specs.Process, *stdio.Streams) (process.Handle, error)
-
-//nolint:revive // a method in all but form
-func byLibcontainer(c *container, ctx context.Context, p *specs.Process, s *stdio.Streams) (process.Handle, error) {
-	lp, err := translate.Process(p, s)
-	if err != nil {
-		return nil, err
-	}
-	h, err := c.execByLibcontainer(ctx, lp, s)
-	if err != nil {
-		return nil, err
-	}
-	return h, nil
-}
-
-//nolint:revive // as above
-func byLauncher(c *container, ctx context.Context, p *specs.Process, s *stdio.Streams) (process.Handle, error) {
-	lp, err := translate.Process(p, s)
-	if err != nil {
-		return nil, err
-	}
-	h, err := c.execByLauncher(ctx, lp, s, nil)
-	if err != nil {
-		return nil, err
-	}
-	return h, nil
-}
-
 func (b *box) outcome(start way, p *specs.Process) (o outcome) {
 	b.t.Helper()
 	dir := b.t.TempDir()
@@ -98,9 +69,13 @@ func (b *box) outcome(start way, p *specs.Process) (o outcome) {
 	streams, err := stdio.Open(b.t.Context(), io, idmap.Owner{})
 	testx.Must(b.t, err)
 	defer streams.Close()
-	h, err := start(b.RuntimeContainer.(*container), b.t.Context(), p, streams)
+	var h process.Handle
+	lp, err := translate.Process(p, streams)
+	if err == nil {
+		h, err = start(b.RuntimeContainer.(*container), b.t.Context(), lp, streams)
+	}
 	if err != nil {
-		if reason := (unsupported{}); errors.As(err, &reason) {
+		if errors.As(err, &unsupported{}) {
 			b.t.Fatalf("the launcher does not cover it: %v", err)
 		}
 		return outcome{Err: strings.ReplaceAll(err.Error(), "fsmount:fscontext:proc/", "/proc/")} // a /proc of libcontainer's
@@ -138,13 +113,18 @@ var unnamedNull = regexp.MustCompile(`(?m)(/fd/0 -> )/\n`)
 // bothWaysNull shows that.
 var bothWaysNull = regexp.MustCompile(`(mode 20666 flags \d+)2 `)
 
+func addProbe(tb testing.TB, c *process.Config) {
+	tb.Helper()
+	code, err := probe()
+	testx.Must(tb, err)
+	program(tb, filepath.Join(c.Rootfs, "bin/probe"), code)
+}
+
 // withProbe is a container to be probed.
 func withProbe(tb testing.TB, change func(*process.Config)) *box {
 	tb.Helper()
 	c := newConfig(tb, "sleep", "1000")
-	code, err := probe()
-	testx.Must(tb, err)
-	testx.Must(tb, os.WriteFile(filepath.Join(c.Rootfs, "bin/probe"), code, 0o755)) //nolint:gosec // a program is executable
+	addProbe(tb, &c)
 	for _, dir := range []string{"etc", "home/private"} {
 		testx.Must(tb, os.MkdirAll(filepath.Join(c.Rootfs, dir), 0o755))
 	}
@@ -339,10 +319,11 @@ func configVariants(tb testing.TB) []configVariant {
 func TestLauncher_DoesWhatLibcontainerDoes(t *testing.T) {
 	for i, w := range configVariants(t) {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			b := withProbe(t, w.change)
 			for j, v := range variants {
-				if (i+j)%slowness() != 0 {
-					continue // each in some of the configVariants is enough where an exec takes a second
+				if leftOut(i, j) {
+					continue
 				}
 				t.Run(v.name, func(t *testing.T) {
 					if got := b.in(t).wantSame(probed(v.change)); got.Status != 7 {
@@ -354,40 +335,51 @@ func TestLauncher_DoesWhatLibcontainerDoes(t *testing.T) {
 	}
 }
 
+// scripts are programs that the kernel refuses.
+func scripts(tb testing.TB, c *process.Config) {
+	tb.Helper()
+	for name, text := range map[string]string{"script": "#!/nope\n", "junk": "\x00\x01\x02junk"} {
+		program(tb, filepath.Join(c.Rootfs, "bin", name), []byte(text))
+	}
+}
+
 func TestLauncher_RefusesWhatLibcontainerRefuses(t *testing.T) {
-	in := func(change func(*process.Config)) *box {
-		return withProbe(t, func(c *process.Config) {
-			for name, text := range map[string]string{"script": "#!/nope\n", "junk": "\x00\x01\x02junk"} {
-				testx.Must(t, os.WriteFile(filepath.Join(c.Rootfs, "bin", name), []byte(text), 0o755)) //nolint:gosec // executable
-			}
-			testx.Must(t, os.MkdirAll(filepath.Join(c.Rootfs, "host"), 0o700))
-			change(c)
-		})
-	}
-	plain, mapped := in(func(*process.Config) {}), in(inUserNamespace)
-	check := func(name string, b *box, change func(*specs.Process)) {
-		t.Run(name, func(t *testing.T) {
-			if got := b.in(t).wantSame(probed(change)); got.Status == 7 || len(got.Stdout) > 1 {
-				t.Errorf("libcontainer ran the probe")
-			}
-		})
-	}
-	for _, v := range refusedVariants {
-		check(v.name, plain, v.change)
-		check(v.name+" in a user namespace", mapped, v.change)
-	}
-	check("a user that is not mapped", mapped, func(p *specs.Process) { p.User.UID = 70000 })
-	check("a group that is not mapped", mapped, func(p *specs.Process) { p.User.GID = 70000 })
-	check("a further group that is not mapped", mapped, func(p *specs.Process) { p.User.AdditionalGids = []uint32{70000} })
-	check("a directory that may not be entered", mapped, func(p *specs.Process) { p.Cwd = "/host" })
 	noGroups := func(c *process.Config) { inUserNamespace(c); filtered(t, deny("setgroups"))(c) }
-	check("groups that the filter forbids", in(func(c *process.Config) { // it is loaded later with no-new-privileges
-		noGroups(c)
-		c.Spec.Process.NoNewPrivileges = true
-	}), func(p *specs.Process) { p.User.AdditionalGids = []uint32{5} })
-	if got := wantSameInit(t, noGroups, false); !strings.Contains(got.Err, "setgroups: operation not permitted") {
-		t.Errorf("libcontainer: %+v, want that the filter forbids the groups", got)
+	unmapped := []variant{
+		{"a user that is not mapped", func(p *specs.Process) { p.User.UID = 70000 }},
+		{"a group that is not mapped", func(p *specs.Process) { p.User.GID = 70000 }},
+		{"a further group that is not mapped", func(p *specs.Process) { p.User.AdditionalGids = []uint32{70000} }},
+		{"a directory that may not be entered", func(p *specs.Process) { p.Cwd = "/host" }},
 	}
+	for _, in := range []struct {
+		configVariant
+		variants []variant
+	}{
+		{configVariant{"plain", func(*process.Config) {}}, refusedVariants},
+		{configVariant{"user namespace", inUserNamespace}, append(unmapped, refusedVariants...)},
+		{configVariant{"groups that the filter forbids", func(c *process.Config) { // it is loaded later with no-new-privileges
+			noGroups(c)
+			c.Spec.Process.NoNewPrivileges = true
+		}}, []variant{{"a group", func(p *specs.Process) { p.User.AdditionalGids = []uint32{5} }}}},
+	} {
+		t.Run(in.name, func(t *testing.T) {
+			t.Parallel()
+			b := withProbe(t, func(c *process.Config) {
+				scripts(t, c)
+				testx.Must(t, os.MkdirAll(filepath.Join(c.Rootfs, "host"), 0o700))
+				in.change(c)
+			})
+			for _, v := range in.variants {
+				t.Run(v.name, func(t *testing.T) {
+					if got := b.in(t).wantSame(probed(v.change)); got.Status == 7 || len(got.Stdout) > 1 {
+						t.Errorf("libcontainer ran the probe")
+					}
+				})
+			}
+		})
+	}
+	got := wantSameInit(t, noGroups, false)
+	testx.WantText(t, errors.New(got.Err), "setgroups: operation not permitted")
 }
 
 // confinement is a way to confine containers, and what the kernel says of a process that is confined so.
@@ -413,19 +405,14 @@ func confinedVariants() []variant {
 func wantConfined(t *testing.T, by confinement) {
 	t.Helper()
 	for i, w := range []configVariant{
-		{"plain", nil},
+		{"plain", func(*process.Config) {}},
 		{"no new keyring", func(c *process.Config) { c.NoNewKeyring = true }},
 		{"user namespace", inUserNamespace},
 		{"seccomp", filtered(t, nil)},
 		{"seccomp that forbids terminals", filtered(t, deny("ioctl"))},
 	} {
 		t.Run(w.name, func(t *testing.T) {
-			prepare := func(c *process.Config) {
-				if w.change != nil {
-					w.change(c)
-				}
-				by.prepare(c)
-			}
+			prepare := func(c *process.Config) { w.change(c); by.prepare(c) }
 			confined := withProbe(t, func(c *process.Config) { prepare(c); by.set(c.Spec.Process) })
 			free := withProbe(t, prepare)
 			for j, v := range confinedVariants() {
@@ -465,10 +452,7 @@ func wantConfined(t *testing.T, by confinement) {
 // awaitFile waits until the container has made a file in its root.
 func (b *box) awaitFile(name string) {
 	b.t.Helper()
-	testx.Eventually(b.t, name, func() bool {
-		_, err := os.Stat(filepath.Join(b.config.Rootfs, name))
-		return err == nil
-	})
+	testx.Eventually(b.t, name, func() bool { return testx.Exists(filepath.Join(b.config.Rootfs, name)) })
 }
 
 // has reports whether the probe wrote the line.
@@ -579,33 +563,35 @@ func loadProfile(t *testing.T, name, rules string) {
 // On any kernel: where there is no SELinux, all labels are refused.
 func TestLauncher_RefusesTheLabelThatLibcontainerRefuses(t *testing.T) {
 	b, keyring := withProbe(t, nil), withProbe(t, func(c *process.Config) { c.NoNewKeyring = true })
-	const failed = "write /proc/self/attr/keycreate: invalid argument"
 	label := func(p *specs.Process) { p.SelinuxLabel = "nonsense" }
-	b.wantRefused(t, label, failed)
-	b.wantRefused(t, func(p *specs.Process) { label(p); p.Terminal = true }, failed)
-	keyring.wantRefused(t, label, "write /proc/thread-self/attr/exec: invalid argument")
+	b.wantRefused(label, "write /proc/self/attr/keycreate: invalid argument", nil, onTerminal)
+	keyring.wantRefused(label, "write /proc/thread-self/attr/exec: invalid argument", nil)
 }
+
+func onTerminal(p *specs.Process) { p.Terminal = true }
 
 func TestLauncher_RefusesTheProfileThatLibcontainerRefuses(t *testing.T) {
 	if !apparmor.IsEnabled() {
 		lacking(t, "apparmor", "a kernel with AppArmor")
 	}
 	b := withProbe(t, nil)
-	const failed = "apparmor failed to apply profile: write /proc/thread-self/attr/apparmor/exec: " +
-		"no such file or directory"
 	profile := func(p *specs.Process) { p.ApparmorProfile = "shim-test-no-such-profile" }
-	b.wantRefused(t, profile, failed)
-	b.wantRefused(t, func(p *specs.Process) { profile(p); p.Terminal = true }, failed)
-	b.wantRefused(t, func(p *specs.Process) { profile(p); p.NoNewPrivileges = true }, failed)
-	b.wantRefused(t, func(p *specs.Process) { profile(p); p.Args = []string{"nope"} }, failed)
-	b.wantRefused(t, func(p *specs.Process) { profile(p); p.Cwd = "/nope" }, "no such file or directory")
+	b.wantRefused(profile, "apparmor failed to apply profile: write /proc/thread-self/attr/apparmor/exec: no such file or directory",
+		nil, onTerminal, func(p *specs.Process) { p.NoNewPrivileges = true }, func(p *specs.Process) { p.Args = []string{"nope"} })
+	b.wantRefused(profile, "no such file or directory", func(p *specs.Process) { p.Cwd = "/nope" })
 }
 
-// wantRefused compares what both say of an exec that neither starts.
-func (b *box) wantRefused(t *testing.T, change func(*specs.Process), want string) {
-	t.Helper()
-	if got := b.in(t).wantSame(probed(change)); !strings.HasSuffix(got.Err, want) {
-		t.Errorf("libcontainer: status %d, error %q, want one that ends with %q", got.Status, got.Err, want)
+// wantRefused compares what both ways say of execs that neither starts: with change, and each of the others.
+func (b *box) wantRefused(change func(*specs.Process), want string, others ...func(*specs.Process)) {
+	b.t.Helper()
+	for _, other := range others {
+		p := probed(change)
+		if other != nil {
+			other(p)
+		}
+		if got := b.wantSame(p); !strings.HasSuffix(got.Err, want) {
+			b.t.Errorf("libcontainer: status %d, error %q, want one that ends with %q", got.Status, got.Err, want)
+		}
 	}
 }
 
@@ -664,16 +650,17 @@ func deny(calls ...string) func(*specs.LinuxSeccomp) {
 // Without faccessat2(2) the mode, the owner and the group of a file say whether it is the program.
 func TestLauncher_LooksForProgramsLikeLibcontainer(t *testing.T) {
 	const uid, gid, further, other = 1000, 1001, 1002, 1003
-	owners := [][2]int{{uid, other}, {other, gid}, {other, further}, {other, other}}
-	modes := []os.FileMode{0o755, 0o655, 0o745, 0o754, 0o644}
+	var programs []string
 	b := withProbe(t, func(c *process.Config) {
 		filtered(t, deny("faccessat2"))(c)
 		code, err := probe()
 		testx.Must(t, err)
-		for _, mode := range modes {
-			for i, owner := range owners {
-				file := filepath.Join(c.Rootfs, "bin", fmt.Sprintf("probe-%o-%d", mode, i))
-				testx.Must(t, os.WriteFile(file, code, 0o600))
+		for _, mode := range []os.FileMode{0o755, 0o655, 0o745, 0o754, 0o644} {
+			for i, owner := range [][2]int{{uid, other}, {other, gid}, {other, further}, {other, other}} {
+				path := fmt.Sprintf("/bin/probe-%o-%d", mode, i)
+				programs = append(programs, path)
+				file := filepath.Join(c.Rootfs, path)
+				program(t, file, code)
 				testx.Must(t, os.Chown(file, owner[0], owner[1]))
 				testx.Must(t, os.Chmod(file, mode))
 			}
@@ -682,7 +669,7 @@ func TestLauncher_LooksForProgramsLikeLibcontainer(t *testing.T) {
 	override := []string{"CAP_DAC_OVERRIDE"}
 	ran := map[bool]int{}
 	for _, v := range []variant{
-		{"root", nil},
+		{"root", func(*specs.Process) {}},
 		{"a user", func(p *specs.Process) {
 			p.User = specs.User{UID: uid, GID: gid, AdditionalGids: []uint32{5, further}}
 			p.Capabilities = &specs.LinuxCapabilities{}
@@ -692,14 +679,12 @@ func TestLauncher_LooksForProgramsLikeLibcontainer(t *testing.T) {
 			p.Capabilities = &specs.LinuxCapabilities{Bounding: override, Effective: override, Permitted: override}
 		}},
 	} {
-		for _, mode := range modes {
-			for i := range owners {
-				t.Run(fmt.Sprintf("%s, mode %o, owner %d", v.name, mode, i), func(t *testing.T) {
-					p := probed(v.change)
-					p.Args[0] = fmt.Sprintf("/bin/probe-%o-%d", mode, i)
-					ran[b.in(t).wantSame(p).Status == 7]++
-				})
-			}
+		for _, path := range programs {
+			t.Run(v.name+", "+path, func(t *testing.T) {
+				p := probed(v.change)
+				p.Args[0] = path
+				ran[b.in(t).wantSame(p).Status == 7]++
+			})
 		}
 	}
 	if ran[true] == 0 || ran[false] == 0 {
@@ -707,64 +692,35 @@ func TestLauncher_LooksForProgramsLikeLibcontainer(t *testing.T) {
 	}
 }
 
-// podLike is what Kubernetes asks for by default.
-func podLike(p *specs.Process) {
-	user(1000)(p)
-	capped(p)
-	p.Capabilities.Effective, p.Capabilities.Permitted = nil, nil
-	p.NoNewPrivileges = true
+// allVariants is set by make nightly. Else each variant is tried in some containers.
+const allVariants = "SHIM_TEST_ALL_INITS"
+
+// leftOut reports whether variant j is not tried in container i.
+func leftOut(i, j int) bool {
+	every := 3 * slowness()
+	if os.Getenv(allVariants) != "" {
+		every = 1
+	}
+	return (i+j)%every != 0
 }
 
-func BenchmarkExec(b *testing.B) {
-	for _, kind := range []struct {
-		name          string
-		configVariant func(*process.Config)
-		change        func(*specs.Process)
-	}{
-		{"plain", nil, nil},
-		{"pod", filtered(b, nil), podLike},
-	} {
-		for _, by := range []struct {
-			name  string
-			start way
-		}{{"libcontainer", byLibcontainer}, {"launcher", byLauncher}} {
-			b.Run(kind.name+"/"+by.name, func(b *testing.B) { benchmarkExec(b, kind.configVariant, kind.change, by.start) })
+// way is one of the two ways to start an exec.
+type way func(*container, context.Context, *libcontainer.Process, *stdio.Streams) (process.Handle, error)
+
+// The ways answer a nil interface with an error.
+var (
+	byLibcontainer way = func(c *container, ctx context.Context, p *libcontainer.Process, s *stdio.Streams) (process.Handle, error) {
+		h, err := c.execByLibcontainer(ctx, p, s)
+		if err != nil {
+			return nil, err
 		}
+		return h, nil
 	}
-}
-
-func benchmarkExec(b *testing.B, configVariant func(*process.Config), change func(*specs.Process), start way) {
-	b.Helper()
-	box := withProbe(b, configVariant)
-	p := command("true")
-	if change != nil {
-		change(p)
-	}
-	run := func() {
-		streams, err := stdio.Open(b.Context(), stdio.Config{}, idmap.Owner{})
-		testx.Must(b, err)
-		h, err := start(box.RuntimeContainer.(*container), b.Context(), p, streams)
-		testx.Must(b, err)
-		if exit := h.Wait(); exit.Status != 0 {
-			b.Fatalf("status %d, want 0", exit.Status)
+	byLauncher way = func(c *container, ctx context.Context, p *libcontainer.Process, s *stdio.Streams) (process.Handle, error) {
+		h, err := c.execByLauncher(ctx, p, s, nil)
+		if err != nil {
+			return nil, err
 		}
-		testx.Must(b, streams.Close())
+		return h, nil
 	}
-	run() // what is made once is made
-	before := cpuTime(b)
-	for b.Loop() {
-		run()
-	}
-	b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
-}
-
-// cpuTime is what this process and its children that were waited for have used.
-func cpuTime(b *testing.B) (sum time.Duration) {
-	b.Helper()
-	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
-		var u unix.Rusage
-		testx.Must(b, unix.Getrusage(who, &u))
-		sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	}
-	return sum
-}
+)

@@ -57,9 +57,7 @@ type inContainer struct {
 func runInit(t *testing.T, r *Runtime, change func(*process.Config)) (seen inContainer, launched bool) {
 	t.Helper()
 	c := newConfig(t, "probe", "an argument")
-	code, err := probe()
-	testx.Must(t, err)
-	testx.Must(t, os.WriteFile(filepath.Join(c.Rootfs, "bin/probe"), code, 0o755)) //nolint:gosec // a program is executable
+	addProbe(t, &c)
 	for _, dir := range []string{"etc", "home/private", "data", "run"} {
 		testx.Must(t, os.MkdirAll(filepath.Join(c.Rootfs, dir), 0o755))
 	}
