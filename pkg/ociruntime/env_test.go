@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -83,6 +84,11 @@ func run(m *testing.M) int {
 	defer func() { cancel(); <-ended }()
 	defer removeParents()
 	warmUp()
+	// A container waits for the kernel most of its time. A flag of the command line, parsed later, counts more.
+	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return m.Run()
 }
 

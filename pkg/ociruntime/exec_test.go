@@ -516,6 +516,7 @@ func TestExec_AFilterThatLetsNoProcessBeginIsLoadedLast(t *testing.T) {
 
 // in is the container for a subtest.
 func (b *box) in(t *testing.T) *box {
+	t.Helper()
 	on := *b
 	on.t = t
 	return &on

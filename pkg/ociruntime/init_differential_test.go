@@ -12,7 +12,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -226,24 +225,18 @@ func wantEqual(t *testing.T, want, got inContainer) {
 	}
 }
 
-// allInits is set by make test-inits. Else a part of the variants is enough.
-const allInits = "SHIM_TEST_ALL_INITS"
-
 func TestInit_IsAsLibcontainerMakesIt(t *testing.T) {
-	every := 3 * slowness()
-	if os.Getenv(allInits) != "" {
-		every = 1
-	}
 	// On cgroup v2 the device rules of the first container raise this process's limit of locked memory. From then on
 	// each container is given the limit from before, so only that first one would differ.
 	runInit(t, testRuntime, nil)
 	for b, base := range initBases {
 		t.Run(base.name, func(t *testing.T) {
 			for i, v := range initVariants(t) {
-				if (i+b)%every != 0 {
+				if leftOut(i, b) {
 					continue
 				}
 				t.Run(v.name, func(t *testing.T) {
+					t.Parallel()
 					got := wantSameInit(t, func(c *process.Config) {
 						base.change(t, c)
 						v.change(c)
@@ -260,22 +253,13 @@ func TestInit_IsAsLibcontainerMakesIt(t *testing.T) {
 }
 
 func TestInit_RefusesWhatLibcontainerRefuses(t *testing.T) {
+	var cases []initCase
 	for _, v := range refusedVariants {
-		if v.name == "no such directory" { // init makes it
-			continue
+		if v.name != "no such directory" { // init makes it
+			cases = append(cases, initCase{v.name, true, changes{func(c *process.Config) { scripts(t, c) }, on(v.change)}, ""})
 		}
-		t.Run(v.name, func(t *testing.T) {
-			got := wantSameInit(t, func(c *process.Config) {
-				for name, text := range map[string]string{"script": "#!/nope\n", "junk": "\x00\x01\x02junk"} {
-					testx.Must(t, os.WriteFile(filepath.Join(c.Rootfs, "bin", name), []byte(text), 0o755)) //nolint:gosec // executable
-				}
-				v.change(c.Spec.Process)
-			}, true)
-			if got.Status == 7 {
-				t.Error("libcontainer ran the probe")
-			}
-		})
 	}
+	wantSameInits(t, cases)
 }
 
 func TestInit_IsAloneInItsCgroups(t *testing.T) {
@@ -318,29 +302,24 @@ func TestInit_InACgroupInWhichAllWereKilled(t *testing.T) {
 
 // libcontainer keeps one list of devices for all containers of a process.
 func TestInit_AfterAUserNamespaceHasDevicesOfRoot(t *testing.T) {
-	for _, r := range []*Runtime{testRuntime, byLibcontainerOnly()} {
-		first, _ := runInit(t, r, inUserNamespace)
-		second, _ := runInit(t, r, nil)
-		if first.Status != 7 || second.Status != 7 {
-			t.Fatalf("status %d (%s) and %d (%s), want 7", first.Status, first.Err, second.Status, second.Err)
-		}
-		if null := "file /dev/null mode 20666 owner 0:0 "; !strings.Contains(strings.Join(second.Stdout, ""), null) {
-			t.Errorf("the second container lacks %q", null)
-		}
-	}
-}
-
-func TestInit_AfterAUserNamespaceThatWasRefusedHasDevicesOfRoot(t *testing.T) {
-	first, _ := runInit(t, testRuntime, func(c *process.Config) {
+	refused := func(c *process.Config) { // after the devices were made
 		inUserNamespace(c)
-		c.Spec.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: "SCMP_ACT_NOPE"} // refused after the devices were made
-	})
-	if !strings.Contains(first.Err, "SCMP_ACT_NOPE") {
-		t.Fatalf("error %q, want that the action is unknown", first.Err)
+		c.Spec.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: "SCMP_ACT_NOPE"}
 	}
-	second, _ := runInit(t, testRuntime, nil)
-	if null := "file /dev/null mode 20666 owner 0:0 "; !strings.Contains(strings.Join(second.Stdout, ""), null) {
-		t.Errorf("the second container lacks %q", null)
+	for _, tc := range []struct {
+		r      *Runtime
+		first  func(*process.Config)
+		status int
+		err    string
+	}{{testRuntime, inUserNamespace, 7, ""}, {byLibcontainerOnly(), inUserNamespace, 7, ""}, {testRuntime, refused, 0, "SCMP_ACT_NOPE"}} {
+		first, _ := runInit(t, tc.r, tc.first)
+		if first.Status != tc.status || !strings.Contains(first.Err, tc.err) {
+			t.Fatalf("first container: status %d, error %q, want %d, %q", first.Status, first.Err, tc.status, tc.err)
+		}
+		second, _ := runInit(t, tc.r, nil)
+		if null := "file /dev/null mode 20666 owner 0:0 "; !strings.Contains(strings.Join(second.Stdout, ""), null) {
+			t.Errorf("the second container lacks %q: error %q", null, second.Err)
+		}
 	}
 }
 
@@ -386,22 +365,6 @@ func TestInit_HasTheShimsLimitOfLockedMemory(t *testing.T) {
 	}
 }
 
-// The kernel drops a signal to the first process of a PID namespace that has no handler.
-func TestInit_ThatWasCreatedEndsBySignals(t *testing.T) {
-	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} {
-		if signal.Ignored(sig) { // by who runs the test, nohup(1) for example, and so by init
-			t.Logf("LEFT OUT: %v, which is ignored here", sig)
-			continue
-		}
-		b := create(t, newConfig(t, "sleep", "1000"))
-		testx.Must(t, b.Init().Signal(sig))
-		b.wait()
-		if got, want := b.exit.Status, 128+int(sig); got != want {
-			t.Errorf("%v: status %d, want %d", sig, got, want)
-		}
-	}
-}
-
 func mount(m ...specs.Mount) func(*process.Config) {
 	return func(c *process.Config) { c.Spec.Mounts = append(c.Spec.Mounts, m...) }
 }
@@ -419,7 +382,7 @@ var initBases = []initBase{
 		tb.Helper()
 		asContainerd(tb, c)
 		c.Spec.Hostname = ""
-		inNamespacesOfAnother(tb, c, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace)
+		inNamespacesOfAnother(tb, c)
 		c.Spec.Process.OOMScoreAdj = new(999)
 		if unified() && !controlled("memory") {
 			return // as where cgroup v2 is beside v1, which has the controllers
@@ -685,20 +648,20 @@ func ofKind(kind, destination string, options []string) func(*process.Config) {
 	}
 }
 
-// inNamespacesOfAnother has the container join namespaces of a process of the test.
-func inNamespacesOfAnother(tb testing.TB, c *process.Config, kinds ...specs.LinuxNamespaceType) {
+// inNamespacesOfAnother has the container join the network, IPC and UTS namespaces of a process of the test.
+func inNamespacesOfAnother(tb testing.TB, c *process.Config) {
 	tb.Helper()
-	holder := hold(tb, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS})
-	for i, n := range c.Spec.Linux.Namespaces {
-		if slices.Contains(kinds, n.Type) {
-			c.Spec.Linux.Namespaces[i].Path = fmt.Sprintf("/proc/%d/ns/%s", holder, nsNames[n.Type])
-		}
-	}
+	const flags = unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+	joinNamespaces(c, hold(tb, &syscall.SysProcAttr{Cloneflags: flags}), flags)
 }
 
-// nsNames are the names in /proc/PID/ns.
-var nsNames = map[specs.LinuxNamespaceType]string{
-	specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc", specs.UTSNamespace: "uts",
+// joinNamespaces has the container join those namespaces of a process that have a flag.
+func joinNamespaces(c *process.Config, holder int, flags uintptr) {
+	for i, n := range c.Spec.Linux.Namespaces {
+		if name, flag := namespaceOf(n.Type); flags&flag != 0 {
+			c.Spec.Linux.Namespaces[i].Path = fmt.Sprintf("/proc/%d/ns/%s", holder, name)
+		}
+	}
 }
 
 // hold starts a process that lives as long as the test, and returns its id.
@@ -727,22 +690,15 @@ func ownRootfs(tb testing.TB, c *process.Config) {
 	}))
 }
 
-// inUserNamespaceOfAnother has the container join the user namespace of a process of the test.
-// inUserNamespaceOfAnother puts the container into the user namespace of another process, and into those of its others
-// that have flags.
+// inUserNamespaceOfAnother has the container join the user namespace of a process of the test, and those of its other
+// namespaces that have flags.
 func inUserNamespaceOfAnother(tb testing.TB, c *process.Config, flags uintptr) {
 	tb.Helper()
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 100000, Size: 65536}}
 	holder := hold(tb, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | flags, UidMappings: ids, GidMappings: ids})
 	ownRootfs(tb, c)
 	c.Spec.Linux.UIDMappings, c.Spec.Linux.GIDMappings = nil, nil
-	list := c.Spec.Linux.Namespaces
-	list[len(list)-1].Path = fmt.Sprintf("/proc/%d/ns/user", holder)
-	for i, n := range list {
-		if name, flag := namespaceOf(n.Type); flags&flag != 0 {
-			list[i].Path = fmt.Sprintf("/proc/%d/ns/%s", holder, name)
-		}
-	}
+	joinNamespaces(c, holder, unix.CLONE_NEWUSER|flags)
 }
 
 // namespaceOf is the name in /proc/PID/ns, and the flag of clone(2), of a namespace that has either.
@@ -756,7 +712,9 @@ func namespaceOf(kind specs.LinuxNamespaceType) (name string, flag uintptr) {
 		return "ipc", unix.CLONE_NEWIPC
 	case specs.UTSNamespace:
 		return "uts", unix.CLONE_NEWUTS
-	case specs.MountNamespace, specs.UserNamespace, specs.CgroupNamespace, specs.TimeNamespace:
+	case specs.UserNamespace:
+		return "user", unix.CLONE_NEWUSER
+	case specs.MountNamespace, specs.CgroupNamespace, specs.TimeNamespace:
 	}
 	return "", 0
 }
@@ -779,6 +737,38 @@ const (
 	mixtureSeedEnv = "SHIM_TEST_INIT_SEED"
 )
 
+func TestInit_MixturesAreAsLibcontainerMakesThem(t *testing.T) {
+	count, seed := numberOf(t, mixturesEnv, 12), numberOf(t, mixtureSeedEnv, 1)
+	launched, ran := 0, 0
+	for i := range max(int(count)/slowness(), 1) {
+		t.Run(fmt.Sprintf("%s=%d/%d", mixtureSeedEnv, seed, i), func(t *testing.T) {
+			mix := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // to be repeated
+			base, all := initBases[mix.IntN(len(initBases))], initVariants(t)
+			mixture := initCase{name: base.name, changes: changes{func(c *process.Config) { base.change(t, c) }}}
+			for _, k := range mix.Perm(len(all))[:2+mix.IntN(5)] {
+				if all[k].name != "no /dev" { // libcontainer fails where links to descriptors are in the root file system already
+					mixture.name, mixture.changes = mixture.name+" + "+all[k].name, append(mixture.changes, all[k].change)
+				}
+			}
+			t.Log(mixture.name)
+			want, _ := runInit(t, byLibcontainerOnly(), mixture.change)
+			got, byLauncher := runInit(t, testRuntime, mixture.change)
+			wantEqual(t, want, got)
+			if got.Err == "" {
+				ran++
+			}
+			if byLauncher {
+				launched++
+			}
+		})
+	}
+	if launched*2 < ran {
+		t.Errorf("%d of %d by the launcher, want at least half", launched, ran)
+	}
+}
+
+// A mixture is a base with two to six variants at once. Whatever comes of it, both ways have to come to the same.
+
 // numberOf is the value of an environment variable.
 func numberOf(t *testing.T, name string, byDefault uint64) uint64 {
 	t.Helper()
@@ -791,122 +781,76 @@ func numberOf(t *testing.T, name string, byDefault uint64) uint64 {
 	return n
 }
 
-// A mixture is a base with two to six variants at once. Whatever comes of it, both ways have to come to the same.
-func TestInit_MixturesAreAsLibcontainerMakesThem(t *testing.T) {
-	count, seed := numberOf(t, mixturesEnv, 12), numberOf(t, mixtureSeedEnv, 1)
-	launched, ran := 0, 0
-	for i := range max(int(count)/slowness(), 1) {
-		t.Run(fmt.Sprintf("%s=%d/%d", mixtureSeedEnv, seed, i), func(t *testing.T) {
-			mix := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // to be repeated
-			base, all := initBases[mix.IntN(len(initBases))], initVariants(t)
-			names := []string{base.name}
-			var changes []func(*process.Config)
-			for _, k := range mix.Perm(len(all))[:2+mix.IntN(5)] {
-				if all[k].name == "no /dev" {
-					continue // libcontainer fails where links to descriptors are in the root file system already
-				}
-				names, changes = append(names, all[k].name), append(changes, all[k].change)
-			}
-			t.Log(strings.Join(names, " + "))
-			change := func(c *process.Config) {
-				base.change(t, c)
-				for _, f := range changes {
-					f(c)
-				}
-			}
-			want, _ := runInit(t, byLibcontainerOnly(), change)
-			got, byLauncher := runInit(t, testRuntime, change)
-			wantEqual(t, want, got)
-			if got.Err == "" {
-				ran++
-			}
-			if byLauncher {
-				launched++
-			}
-		})
-	}
-	t.Logf("%d ran, %d of them by the launcher", ran, launched)
-	if launched*2 < ran {
-		t.Errorf("%d of %d by the launcher, want at least half", launched, ran)
-	}
+// whileBusy calls f while another goroutine calls busy all the time.
+func whileBusy(busy, f func()) {
+	var stop atomic.Bool
+	var work sync.WaitGroup
+	work.Go(func() { // ends with stop
+		for !stop.Load() {
+			busy()
+		}
+	})
+	defer work.Wait()
+	defer stop.Store(true)
+	f()
 }
 
 // openat2(2) gives up on ".." while there is a rename anywhere on the machine.
 func TestInit_WhileSomebodyRenamesFiles(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
-	testx.Must(t, os.WriteFile(a, nil, 0o600))
-	var stop atomic.Bool
-	done := make(chan error, 1)
-	go func() { // ends with stop
-		for !stop.Load() {
-			if err := os.Rename(a, b); err != nil {
-				done <- err
-				return
-			}
-			a, b = b, a
+	testx.Write(t, a, "")
+	whileBusy(func() {
+		if err := os.Rename(a, b); err != nil {
+			t.Error(err)
 		}
-		done <- nil
-	}()
-	for range 20 {
-		seen, launched := runInit(t, testRuntime, func(c *process.Config) {
-			run := filepath.Join(c.Rootfs, "var/run")
-			testx.Must(t, os.Remove(run))
-			testx.Must(t, os.Symlink("../run", run)) // as in Alpine's image
-			for _, destination := range []string{"/var/run/secrets/one", "/var/run/secrets/two", "/var/run/three"} {
-				mount(specs.Mount{Destination: destination, Type: "tmpfs", Source: "tmpfs"})(c)
+		a, b = b, a
+	}, func() {
+		for range 10 {
+			seen, launched := runInit(t, testRuntime, func(c *process.Config) {
+				run := filepath.Join(c.Rootfs, "var/run")
+				testx.Must(t, os.Remove(run))
+				testx.Must(t, os.Symlink("../run", run)) // as in Alpine's image
+				for _, destination := range []string{"/var/run/secrets/one", "/var/run/secrets/two", "/var/run/three"} {
+					mount(specs.Mount{Destination: destination, Type: "tmpfs", Source: "tmpfs"})(c)
+				}
+			})
+			if !launched || seen.Status != 7 {
+				t.Errorf("by the launcher: %t, status %d, error %q, want the probe's status 7 by the launcher",
+					launched, seen.Status, seen.Err)
 			}
-		})
-		if !launched || seen.Status != 7 {
-			t.Errorf("by the launcher: %t, status %d, error %q, want the probe's status 7 by the launcher",
-				launched, seen.Status, seen.Err)
 		}
-	}
-	stop.Store(true)
-	testx.Must(t, <-done)
+	})
 }
 
-// libcontainer makes what a link leads to, if it is not there.
+func device(path string) func(*process.Config) {
+	return func(c *process.Config) {
+		c.Spec.Linux.Devices = append(c.Spec.Linux.Devices, specs.LinuxDevice{Path: path, Type: "c", Major: 1, Minor: 5})
+	}
+}
+
+func tmpfsAt(destination string, options ...string) func(*process.Config) {
+	return mount(specs.Mount{Destination: destination, Type: "tmpfs", Source: "tmpfs", Options: options})
+}
+
+// libcontainer makes the target of a link, if it is absent.
 func TestInit_WithALinkToNothing(t *testing.T) {
-	for _, tc := range []struct {
-		name, made string
-		change     func(*process.Config)
-		launches   bool
-	}{
-		{"a file to mount on", "/run/systemd/resolve/stub-resolv.conf", func(c *process.Config) {
-			testx.Must(t, os.Symlink("../run/systemd/resolve/stub-resolv.conf", filepath.Join(c.Rootfs, "etc/resolv.conf")))
+	wantSameInits(t, []initCase{
+		{"a file to mount on", false, changes{linked(t, "../run/systemd/resolve/stub-resolv.conf", "etc/resolv.conf"), func(c *process.Config) {
 			source := filepath.Join(filepath.Dir(c.Bundle), "a-file")
-			testx.Must(t, os.WriteFile(source, []byte("x"), 0o600))
-			m := specs.Mount{Destination: "/etc/resolv.conf", Type: "bind", Source: source, Options: []string{"bind", "ro"}}
-			mount(m)(c)
-		}, false},
-		{"a directory on the way", "/gone/dir/sub", func(c *process.Config) {
-			testx.Must(t, os.Symlink("/gone/dir", filepath.Join(c.Rootfs, "etc/link")))
-			mount(specs.Mount{Destination: "/etc/link/sub", Type: "tmpfs", Source: "tmpfs"})(c)
-		}, false},
-		{"a device", "/data/target", func(c *process.Config) {
-			testx.Must(t, os.Symlink("/data/target", filepath.Join(c.Rootfs, "etc/zero")))
-			c.Spec.Linux.Devices = []specs.LinuxDevice{{Path: "/etc/zero", Type: "c", Major: 1, Minor: 5}}
-		}, false},
-		{"a device that is there", "/data/target", func(c *process.Config) {
-			testx.Must(t, os.WriteFile(filepath.Join(c.Rootfs, "data/target"), nil, 0o600))
-			testx.Must(t, os.Symlink("/data/target", filepath.Join(c.Rootfs, "etc/zero")))
-			c.Spec.Linux.Devices = []specs.LinuxDevice{{Path: "/etc/zero", Type: "c", Major: 1, Minor: 5}}
-		}, true},
-		{"a device in a user namespace", "/data/target", func(c *process.Config) {
-			testx.Must(t, os.Symlink("/data/target", filepath.Join(c.Rootfs, "dev/zero")))
+			testx.Write(t, source, "x")
+			mount(specs.Mount{Destination: "/etc/resolv.conf", Type: "bind", Source: source, Options: []string{"bind", "ro"}})(c)
+		}}, "made /run/systemd/resolve/stub-resolv.conf"},
+		{"a directory on the way", false, changes{linked(t, "/gone/dir", "etc/link"), tmpfsAt("/etc/link/sub")}, "made /gone/dir/sub"},
+		{"a device", false, changes{linked(t, "/data/target", "etc/zero"), device("/etc/zero")}, "made /data/target"},
+		{"a device that is there", true, changes{linked(t, "/data/target", "etc/zero"), device("/etc/zero"), func(c *process.Config) {
+			testx.Write(t, filepath.Join(c.Rootfs, "data/target"), "")
+		}}, "made /data/target"},
+		{"a device in a user namespace", false, changes{linked(t, "/data/target", "dev/zero"), func(c *process.Config) {
 			c.Spec.Mounts = c.Spec.Mounts[:1] // no /dev of the container's own
 			ownRootfs(t, c)
-		}, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got := wantSameInit(t, tc.change, tc.launches)
-			made := func(line string) bool { return strings.HasPrefix(line, tc.made+" ") }
-			if got.Status != 7 || !slices.ContainsFunc(got.Rootfs, made) {
-				t.Errorf("libcontainer: status %d, error %q, want 7, and %s in %q", got.Status, got.Err, tc.made, got.Rootfs)
-			}
-		})
-	}
+		}}, "made /data/target"},
+	})
 }
 
 // In a user namespace a mount keeps the flags that its source has.
@@ -915,77 +859,43 @@ func TestInit_InAUserNamespaceWithAVolumeOnAMountWithFlags(t *testing.T) {
 	testx.Must(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // for the root of the user namespace
 	testx.Must(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOSYMFOLLOW, "mode=755"))
 	t.Cleanup(func() { testx.Must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
-	for _, tc := range []struct {
-		options           []string
-		refused, launches bool
-	}{
-		{[]string{"rbind"}, false, true},
-		{[]string{"rbind", "rprivate", "rw"}, false, true},
-		{[]string{"rbind", "rprivate", "ro"}, false, true},
-		{[]string{"bind", "noexec"}, false, true},
-		{[]string{"bind", "nosuid", "nodev", "nosymfollow"}, false, true},
-		{[]string{"bind", "exec", "rro"}, false, true},
-		{[]string{"bind", "suid"}, true, false},
-		{[]string{"bind", "rw", "dev"}, true, false},
-		{[]string{"bind", "noatime"}, true, false},
-		{[]string{"bind", "relatime"}, false, false},
-		{[]string{"bind", "ro", "norelatime"}, true, false},
-	} {
-		t.Run(strings.Join(tc.options, ","), func(t *testing.T) {
-			got := wantSameInit(t, func(c *process.Config) {
-				ownRootfs(t, c)
-				mount(specs.Mount{Destination: "/data", Type: "bind", Source: dir, Options: tc.options})(c)
-			}, tc.launches)
-			if (got.Err != "") != tc.refused {
-				t.Errorf("libcontainer: error %q, want one: %t", got.Err, tc.refused)
-			}
-		})
-	}
-}
-
-func TestInit_InAUserNamespaceWithAReadOnlyRootOnAMountWithFlags(t *testing.T) {
-	got := wantSameInit(t, func(c *process.Config) {
-		ownRootfs(t, c)
+	users := func(c *process.Config) { ownRootfs(t, c) }
+	cases := []initCase{{"read-only root", true, changes{users, func(c *process.Config) {
 		testx.Must(t, unix.Mount(c.Rootfs, c.Rootfs, "", unix.MS_BIND, ""))
 		t.Cleanup(func() { testx.Must(t, unix.Unmount(c.Rootfs, unix.MNT_DETACH)) })
 		testx.Must(t, unix.Mount("", c.Rootfs, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, ""))
 		c.Spec.Root.Readonly = true
-	}, true)
-	if got.Status != 7 {
-		t.Errorf("libcontainer: status %d, error %q, want 7", got.Status, got.Err)
+	}}, "ran"}}
+	for _, tc := range []struct {
+		options  string
+		launches bool
+		want     string
+	}{
+		{"rbind", true, "ran"},
+		{"rbind,rprivate,rw", true, "ran"},
+		{"rbind,rprivate,ro", true, "ran"},
+		{"bind,noexec", true, "ran"},
+		{"bind,nosuid,nodev,nosymfollow", true, "ran"},
+		{"bind,exec,rro", true, "ran"},
+		{"bind,suid", false, "refused"},
+		{"bind,rw,dev", false, "refused"},
+		{"bind,noatime", false, "refused"},
+		{"bind,relatime", false, "ran"},
+		{"bind,ro,norelatime", false, "refused"},
+	} {
+		volume := specs.Mount{Destination: "/data", Type: "bind", Source: dir, Options: strings.Split(tc.options, ",")}
+		cases = append(cases, initCase{tc.options, tc.launches, changes{users, mount(volume)}, tc.want})
 	}
+	wantSameInits(t, cases)
 }
 
 func TestInit_WithADestinationInProcOrOnTheHost(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		change  func(*process.Config)
-		refusal string
-		made    string
-	}{
-		{"procfs in /proc", mount(specs.Mount{Destination: "/proc/sys", Type: "proc", Source: "proc"}), "inside /proc", ""},
-		{"path of the root file system", func(c *process.Config) {
-			mount(specs.Mount{Destination: filepath.Join(c.Rootfs, "new"), Type: "tmpfs", Source: "tmpfs"})(c)
-		}, "", "/new"},
-		{"root file system", func(c *process.Config) {
-			mount(specs.Mount{Destination: c.Rootfs, Type: "tmpfs", Source: "tmpfs"})(c)
-		}, "on the top of rootfs", ""},
-		{"device in the root file system", func(c *process.Config) {
-			zero := filepath.Join(c.Rootfs, "etc/zero")
-			c.Spec.Linux.Devices = []specs.LinuxDevice{{Path: zero, Type: "c", Major: 1, Minor: 5}}
-		}, "", "/etc/zero"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got := wantSameInit(t, tc.change, false)
-			if (got.Err != "") != (tc.refusal != "") || !strings.Contains(got.Err, tc.refusal) {
-				t.Errorf("libcontainer: error %q, want one with %q", got.Err, tc.refusal)
-			}
-			made := func(line string) bool { return strings.HasPrefix(line, tc.made+" ") }
-			if tc.made != "" && !slices.ContainsFunc(got.Rootfs, made) {
-				t.Errorf("libcontainer left %q, want %s", got.Rootfs, tc.made)
-			}
-		})
-	}
+	wantSameInits(t, []initCase{
+		{"procfs in /proc", false, changes{mount(specs.Mount{Destination: "/proc/sys", Type: "proc", Source: "proc"})}, "refused inside /proc"},
+		{"path of the root file system", false, changes{func(c *process.Config) { tmpfsAt(filepath.Join(c.Rootfs, "new"))(c) }}, "made /new"},
+		{"root file system", false, changes{func(c *process.Config) { tmpfsAt(c.Rootfs)(c) }}, "refused on the top of rootfs"},
+		{"device in the root file system", false, changes{func(c *process.Config) { device(filepath.Join(c.Rootfs, "etc/zero"))(c) }}, "made /etc/zero"},
+	})
 }
 
 // libcontainer tries again what the launcher could not do, in the root that the launcher has used.
@@ -995,23 +905,11 @@ func TestInit_RefusesAsIfTriedOnce(t *testing.T) {
 		c.Spec.Mounts = slices.DeleteFunc(c.Spec.Mounts, func(m specs.Mount) bool { return strings.HasPrefix(m.Destination, "/dev") })
 		testx.Must(t, os.MkdirAll(filepath.Join(c.Rootfs, "dev"), 0o755))
 	}
-	for name, change := range map[string]func(*process.Config){
-		"an invalid /dev/null": func(c *process.Config) {
-			withoutDev(c)
-			testx.Must(t, os.WriteFile(filepath.Join(c.Rootfs, "dev/null"), nil, 0o600))
-		},
-		"no program, in the /dev of the image": func(c *process.Config) {
-			withoutDev(c)
-			c.Spec.Process.Args = []string{"nope"}
-		},
-		"a wrong option": mount(specs.Mount{Destination: "/x/y", Type: "tmpfs", Source: "tmpfs", Options: []string{"foo=bar"}}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := wantSameInit(t, change, false); got.Err == "" {
-				t.Error("libcontainer refuses nothing")
-			}
-		})
-	}
+	wantSameInits(t, []initCase{
+		{"an invalid /dev/null", false, changes{withoutDev, func(c *process.Config) { testx.Write(t, filepath.Join(c.Rootfs, "dev/null"), "") }}, "refused"},
+		{"no program, in the /dev of the image", false, changes{withoutDev, on(func(p *specs.Process) { p.Args = []string{"nope"} })}, "refused"},
+		{"a wrong option", false, changes{tmpfsAt("/x/y", "foo=bar")}, "refused"},
+	})
 }
 
 func masked(paths ...string) func(*process.Config) {
@@ -1021,8 +919,6 @@ func masked(paths ...string) func(*process.Config) {
 func readonly(paths ...string) func(*process.Config) {
 	return func(c *process.Config) { c.Spec.Linux.ReadonlyPaths = paths }
 }
-
-func withTerminal(c *process.Config) { c.Spec.Process.Terminal = true }
 
 // linked makes a link in the root file system.
 func linked(t *testing.T, target, name string) func(*process.Config) {
@@ -1044,12 +940,7 @@ func volume(t *testing.T, destination string, options ...string) func(*process.C
 func inPIDNamespaceOfAnother(t *testing.T) func(*process.Config) {
 	t.Helper()
 	return func(c *process.Config) {
-		holder := hold(t, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID})
-		for i, n := range c.Spec.Linux.Namespaces {
-			if n.Type == specs.PIDNamespace {
-				c.Spec.Linux.Namespaces[i].Path = fmt.Sprintf("/proc/%d/ns/pid", holder)
-			}
-		}
+		joinNamespaces(c, hold(t, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}), unix.CLONE_NEWPID)
 	}
 }
 
@@ -1057,8 +948,11 @@ func inPIDNamespaceOfAnother(t *testing.T) func(*process.Config) {
 type initCase struct {
 	name     string
 	launches bool
-	changes  []func(*process.Config)
+	changes  changes
+	want     string // "made PATH" in the root file system, "refused WORDS", "ran"; empty for whatever libcontainer does
 }
+
+type changes = []func(*process.Config)
 
 func (tc initCase) change(c *process.Config) {
 	for _, change := range tc.changes {
@@ -1066,45 +960,57 @@ func (tc initCase) change(c *process.Config) {
 	}
 }
 
-type changes = []func(*process.Config)
+// wantSameInits compares both ways for each case.
+func wantSameInits(t *testing.T, cases []initCase) {
+	t.Helper()
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			got := wantSameInit(t, tc.change, tc.launches)
+			verb, arg, _ := strings.Cut(tc.want, " ")
+			ok := true
+			switch verb {
+			case "ran":
+				ok = got.Status == 7
+			case "made":
+				ok = got.Err == "" && slices.ContainsFunc(got.Rootfs, func(line string) bool { return strings.HasPrefix(line, arg+" ") })
+			case "refused":
+				ok = got.Err != "" && strings.Contains(got.Err, arg)
+			}
+			if !ok {
+				t.Errorf("libcontainer: status %d, error %q, root file system %q, want %s", got.Status, got.Err, got.Rootfs, tc.want)
+			}
+		})
+	}
+}
 
 func TestInit_WithReadOnlyAndMaskedPaths(t *testing.T) {
 	sysfs := mount(specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs"})
 	another := inPIDNamespaceOfAnother(t)
 	containerd := func(c *process.Config) { asContainerd(t, c) }
-	for _, tc := range []initCase{
-		{"of init itself", true, changes{
-			masked("/proc/self/environ", "/proc/thread-self/children"), readonly("/proc/self/attr", "/proc/mounts"),
-		}},
-		{"of init itself, a terminal", true, changes{masked("/proc/self/environ"), withTerminal}},
-		{"masked procfs", true, changes{masked("/proc", "/proc/kcore", "/etc")}},
-		{"read-only procfs", true, changes{readonly("/proc/sys", "/proc", "/proc/irq")}},
-		{"sysfs", true, changes{sysfs, readonly("/sys"), masked("/sys/firmware")}},
-		{"/dev", true, changes{readonly("/dev", "/dev/null"), masked("/dev/zero", "/dev/null", "/etc")}},
-		{"relative and twice", true, changes{
-			masked("home", "/home", "./home/"), readonly("etc", "../data", "/etc", "/etc/"),
-		}},
-		{"through links", true, changes{
-			linked(t, "../data", "etc/d"), linked(t, "nope", "etc/n"), readonly("/etc/d", "/etc/n"), masked("/var/run", "/etc/n"),
-		}},
-		{"in a volume", true, changes{volume(t, "/data", "rshared", "nosuid"), readonly("/data", "/data/sub"), masked("/data/sub")}},
-		{"in a volume, recursive", true, changes{volume(t, "/data", "rro"), readonly("/data/sub")}},
-		{"that cannot be copied", false, changes{volume(t, "/data", "runbindable"), readonly("/data/sub")}},
-		{"below a file", false, changes{masked("/etc/passwd/x")}},
-		{"with a zero byte, masked", false, changes{masked("/etc\x00x")}},
-		{"with a zero byte, read-only", false, changes{readonly("/etc\x00x")}},
-		{"PID namespace of another", true, changes{containerd, another}},
-		{"PID namespace of another, its first process", true, changes{another, masked("/proc/1/environ")}},
-		{"PID namespace of another, read-only", false, changes{another, readonly("/proc/self/attr")}},
-		{"PID namespace of another, masked", false, changes{another, masked("/proc/thread-self/environ")}},
-		{"PID namespace of another, a terminal", false, changes{another, masked("/proc/self/environ"), withTerminal}},
-		{"PID namespace of another, links of procfs", false, changes{another, masked("/proc/net/tcp"), readonly("/proc/mounts")}},
-		{"PID namespace of another, a link in the image", false, changes{
-			another, linked(t, "/proc/self", "etc/me"), masked("/etc/me/environ"),
-		}},
-	} {
-		t.Run(tc.name, func(t *testing.T) { wantSameInit(t, tc.change, tc.launches) })
-	}
+	wantSameInits(t, []initCase{
+		{"of init itself", true, changes{masked("/proc/self/environ", "/proc/thread-self/children"), readonly("/proc/self/attr", "/proc/mounts")}, ""},
+		{"of init itself, a terminal", true, changes{masked("/proc/self/environ"), on(onTerminal)}, ""},
+		{"masked procfs", true, changes{masked("/proc", "/proc/kcore", "/etc")}, ""},
+		{"read-only procfs", true, changes{readonly("/proc/sys", "/proc", "/proc/irq")}, ""},
+		{"sysfs", true, changes{sysfs, readonly("/sys"), masked("/sys/firmware")}, ""},
+		{"/dev", true, changes{readonly("/dev", "/dev/null"), masked("/dev/zero", "/dev/null", "/etc")}, ""},
+		{"relative and twice", true, changes{masked("home", "/home", "./home/"), readonly("etc", "../data", "/etc", "/etc/")}, ""},
+		{"through links", true, changes{linked(t, "../data", "etc/d"), linked(t, "nope", "etc/n"), readonly("/etc/d", "/etc/n"), masked("/var/run", "/etc/n")}, ""},
+		{"in a volume", true, changes{volume(t, "/data", "rshared", "nosuid"), readonly("/data", "/data/sub"), masked("/data/sub")}, ""},
+		{"in a volume, recursive", true, changes{volume(t, "/data", "rro"), readonly("/data/sub")}, ""},
+		{"that cannot be copied", false, changes{volume(t, "/data", "runbindable"), readonly("/data/sub")}, ""},
+		{"below a file", false, changes{masked("/etc/passwd/x")}, ""},
+		{"with a zero byte, masked", false, changes{masked("/etc\x00x")}, ""},
+		{"with a zero byte, read-only", false, changes{readonly("/etc\x00x")}, ""},
+		{"PID namespace of another", true, changes{containerd, another}, ""},
+		{"PID namespace of another, its first process", true, changes{another, masked("/proc/1/environ")}, ""},
+		{"PID namespace of another, read-only", false, changes{another, readonly("/proc/self/attr")}, ""},
+		{"PID namespace of another, masked", false, changes{another, masked("/proc/thread-self/environ")}, ""},
+		{"PID namespace of another, a terminal", false, changes{another, masked("/proc/self/environ"), on(onTerminal)}, ""},
+		{"PID namespace of another, links of procfs", false, changes{another, masked("/proc/net/tcp"), readonly("/proc/mounts")}, ""},
+		{"PID namespace of another, a link in the image", false, changes{another, linked(t, "/proc/self", "etc/me"), masked("/etc/me/environ")}, ""},
+	})
 }
 
 // upperRoot is the mount on "/" in which a process is that enters the mount namespace later.
@@ -1112,14 +1018,15 @@ var upperRoot = regexp.MustCompile(`(mountinfo: on=/ \S+ \S+ / r)w,`)
 
 func TestInit_WithAReadOnlyPathThatIsTheRoot(t *testing.T) {
 	for _, tc := range []initCase{
-		{"alone", true, changes{readonly("/")}},
-		{"before others", true, changes{readonly("/", "/etc", "/data")}},
-		{"after others", true, changes{readonly("/etc", "/")}},
-		{"relative", true, changes{readonly(".")}},
-		{"by a link", true, changes{linked(t, "/", "etc/top"), readonly("/etc/top")}},
-		{"user namespace", true, changes{func(c *process.Config) { ownRootfs(t, c) }, readonly("/")}},
+		{"alone", true, changes{readonly("/")}, ""},
+		{"before others", true, changes{readonly("/", "/etc", "/data")}, ""},
+		{"after others", true, changes{readonly("/etc", "/")}, ""},
+		{"relative", true, changes{readonly(".")}, ""},
+		{"by a link", true, changes{linked(t, "/", "etc/top"), readonly("/etc/top")}, ""},
+		{"user namespace", true, changes{func(c *process.Config) { ownRootfs(t, c) }, readonly("/")}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			want, _ := runInit(t, byLibcontainerOnly(), tc.change)
 			got, launched := runInit(t, testRuntime, tc.change)
 			if !launched {
@@ -1144,43 +1051,37 @@ func TestInit_WithAReadOnlyPathThatIsTheRoot(t *testing.T) {
 
 // A tmpfs and /dev become read-only at the end, by their path.
 func TestInit_WithAReadOnlyMountThatAnotherCovers(t *testing.T) {
-	tmpfs := func(destination string, options ...string) func(*process.Config) {
-		return mount(specs.Mount{Destination: destination, Type: "tmpfs", Source: "tmpfs", Options: options})
-	}
 	dev := func(options ...string) func(*process.Config) {
 		return mount(specs.Mount{Destination: "/dev", Type: "bind", Source: "/dev", Options: append(options, "rbind")})
 	}
-	for _, tc := range []initCase{
-		{"volume", true, changes{tmpfs("/data", "ro"), volume(t, "/data")}},
-		{"volume with other flags", true, changes{tmpfs("/data", "ro", "noexec", "noatime"), volume(t, "/data", "nosuid")}},
-		{"tmpfs", true, changes{tmpfs("/data", "ro"), tmpfs("/data")}},
-		{"tmpfs that is read-only", true, changes{tmpfs("/data"), tmpfs("/data", "ro")}},
-		{"by a link", true, changes{tmpfs("/run", "ro"), volume(t, "/var/run")}},
-		{"below it", true, changes{tmpfs("/data", "ro", "rshared"), volume(t, "/data/child", "rslave")}},
-		{"above it", false, changes{tmpfs("/data/sub", "ro"), volume(t, "/data")}},
-		{"above it, without its directory", false, changes{tmpfs("/data/x", "ro"), volume(t, "/data")}},
-		{"/dev", true, changes{tmpfs("/dev", "ro"), tmpfs("/dev", "mode=755")}},
-		{"/dev of the host", true, changes{dev("ro"), tmpfs("/dev", "mode=755")}},
-		{"nothing, recursive flags of /dev", true, changes{dev("ro", "rrw")}},
-		{"nothing, a path with dots", false, changes{tmpfs("/absent/../y", "ro")}},
-		{"nothing, a relative path", true, changes{tmpfs("run", "ro")}},
-	} {
-		t.Run(tc.name, func(t *testing.T) { wantSameInit(t, tc.change, tc.launches) })
-	}
+	wantSameInits(t, []initCase{
+		{"volume", true, changes{tmpfsAt("/data", "ro"), volume(t, "/data")}, ""},
+		{"volume with other flags", true, changes{tmpfsAt("/data", "ro", "noexec", "noatime"), volume(t, "/data", "nosuid")}, ""},
+		{"tmpfs", true, changes{tmpfsAt("/data", "ro"), tmpfsAt("/data")}, ""},
+		{"tmpfs that is read-only", true, changes{tmpfsAt("/data"), tmpfsAt("/data", "ro")}, ""},
+		{"by a link", true, changes{tmpfsAt("/run", "ro"), volume(t, "/var/run")}, ""},
+		{"below it", true, changes{tmpfsAt("/data", "ro", "rshared"), volume(t, "/data/child", "rslave")}, ""},
+		{"above it", false, changes{tmpfsAt("/data/sub", "ro"), volume(t, "/data")}, ""},
+		{"above it, without its directory", false, changes{tmpfsAt("/data/x", "ro"), volume(t, "/data")}, ""},
+		{"/dev", true, changes{tmpfsAt("/dev", "ro"), tmpfsAt("/dev", "mode=755")}, ""},
+		{"/dev of the host", true, changes{dev("ro"), tmpfsAt("/dev", "mode=755")}, ""},
+		{"nothing, recursive flags of /dev", true, changes{dev("ro", "rrw")}, ""},
+		{"nothing, a path with dots", false, changes{tmpfsAt("/absent/../y", "ro")}, ""},
+		{"nothing, a relative path", true, changes{tmpfsAt("run", "ro")}, ""},
+	})
 }
 
 // libcontainer ignores recursive flags of cgroups.
 func TestInit_WithRecursiveFlagsOfCgroups(t *testing.T) {
 	inUsers := func(c *process.Config) { ownRootfs(t, c) }
-	for _, options := range [][]string{{"ro", "rrw"}, {"rro"}, {"rnosuid", "rnodev", "rnoatime"}, {"ro", "rslave"}, {"suid", "rw"}} {
+	var cases []initCase
+	for _, options := range []string{"ro,rrw", "rro", "rnosuid,rnodev,rnoatime", "ro,rslave", "suid,rw"} {
 		cgroups := mount(specs.Mount{Destination: "/sys", Type: "tmpfs", Source: "tmpfs"},
-			specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: options})
-		for _, tc := range []initCase{
-			{"plain", true, changes{without(specs.CgroupNamespace), cgroups}},
-			{"cgroup namespace", true, changes{without(specs.CgroupNamespace), withCgroupNamespace, cgroups}},
-			{"user namespace", !unified(), changes{inUsers, without(specs.CgroupNamespace), cgroups}},
-		} {
-			t.Run(strings.Join(options, ",")+" "+tc.name, func(t *testing.T) { wantSameInit(t, tc.change, tc.launches) })
-		}
+			specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: strings.Split(options, ",")})
+		cases = append(cases,
+			initCase{options + " plain", true, changes{without(specs.CgroupNamespace), cgroups}, ""},
+			initCase{options + " cgroup namespace", true, changes{without(specs.CgroupNamespace), withCgroupNamespace, cgroups}, ""},
+			initCase{options + " user namespace", !unified(), changes{inUsers, without(specs.CgroupNamespace), cgroups}, ""})
 	}
+	wantSameInits(t, cases)
 }
