@@ -23,7 +23,6 @@ import (
 	godbus "github.com/godbus/dbus/v5"
 	"github.com/moby/sys/mountinfo"
 	ocicgroups "github.com/opencontainers/cgroups"
-	lcsystemd "github.com/opencontainers/cgroups/systemd"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -57,36 +56,25 @@ func stranger(t *testing.T, dirs []string) *exec.Cmd {
 	return cmd
 }
 
-// Whoever is in the container's cgroup is the container's, as with a scope of
-// systemd: without this the cgroup could not be removed.
+// A process in the container's cgroup is the container's, as with a scope of systemd: it is killed with init. Cgroups
+// that the workload made go with the container.
 func TestDestroy_KillsAProcessThatWasMovedIn(t *testing.T) {
 	b := create(t, newConfig(t, "sleep", "1000")).start()
-	moved := stranger(t, cgroupDirs(t, b.config))
+	dirs := cgroupDirs(t, b.config)
+	moved := stranger(t, dirs)
+	for _, dir := range dirs {
+		testx.Must(t, os.MkdirAll(filepath.Join(dir, "outer/inner"), 0o755))
+	}
 	testx.Must(t, b.Init().Signal(syscall.SIGKILL))
 	b.wait()
 	begin := time.Now()
-	if err := b.Destroy(); err != nil {
-		t.Fatalf("Destroy: %v", err)
-	}
+	testx.Must(t, b.Destroy())
 	if took := time.Since(begin); took > destroyTimeout {
 		t.Errorf("Destroy took %v, want less than %v", took, destroyTimeout)
 	}
 	err := moved.Wait()
 	if status, ok := moved.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
 		t.Errorf("the process that was moved in: %v, want it killed", err)
-	}
-}
-
-// Cgroups that the workload made go with the container.
-func TestDestroy_RemovesNestedCgroups(t *testing.T) {
-	b := create(t, newConfig(t, "sleep", "1000")).start()
-	for _, dir := range cgroupDirs(t, b.config) {
-		testx.Must(t, os.MkdirAll(filepath.Join(dir, "outer/inner"), 0o755))
-	}
-	testx.Must(t, b.Init().Signal(syscall.SIGKILL))
-	b.wait()
-	if err := b.Destroy(); err != nil {
-		t.Errorf("Destroy: %v", err)
 	}
 	wantNothingLeft(t, b.config)
 }
@@ -115,9 +103,8 @@ func TestCreate_AdoptsAnEmptyCgroup(t *testing.T) {
 	made := madeBefore(t, config)
 	testx.Must(t, os.WriteFile(filepath.Join(made[len(made)-1], "pids.max"), []byte("77"), 0))
 	b := create(t, config).start()
-	limit, err := os.ReadFile(filepath.Join(b.Cgroup().Path("pids"), "pids.max"))
-	if err != nil || strings.TrimSpace(string(limit)) != "77" {
-		t.Errorf("pids.max of the adopted cgroup: %q, %v, want what was there: 77", limit, err)
+	if limit := testx.Read(t, filepath.Join(b.Cgroup().Path("pids"), "pids.max")); limit != "77\n" {
+		t.Errorf("pids.max of the adopted cgroup: %q, want what was there: 77", limit)
 	}
 }
 
@@ -129,22 +116,36 @@ func noStreams(t *testing.T) *stdio.Streams {
 	return streams
 }
 
-// Two containers that share a cgroup would be killed and limited together.
+// Two containers that share a cgroup would be killed and limited together. libcontainer looks in the hierarchy of
+// devices only; a kill goes through all.
 func TestCreate_RefusesACgroupInUse(t *testing.T) {
-	config := newConfig(t, "sleep", "1000")
-	dirs := madeBefore(t, config)
-	other := stranger(t, dirs)
-	_, err := New(testReaper).Create(t.Context(), config, noStreams(t))
-	if !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("Create in a cgroup in use: %v, want failed precondition", err)
+	hierarchies := []string{""}
+	if !unified() {
+		hierarchies = []string{"devices", "pids", "freezer", "memory"}
 	}
-	testx.WantText(t, err, config.Spec.Linux.CgroupsPath, "not empty")
-	if err := other.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("the process in the cgroup: %v, want it to live", err)
-	}
-	for _, dir := range dirs {
-		if _, err := os.Stat(dir); err != nil {
-			t.Errorf("the cgroup in use: %v", err)
+	for _, below := range []string{"", "/below/it"} {
+		for _, hierarchy := range hierarchies {
+			t.Run(hierarchy+below, func(t *testing.T) {
+				config := newConfig(t, "sleep", "1000")
+				dir := filepath.Join("/sys/fs/cgroup", hierarchy, config.Spec.Linux.CgroupsPath)
+				testx.Must(t, os.MkdirAll(dir+below, 0o755))
+				t.Cleanup(func() { _ = cgroup.New(map[string]string{"": dir}).Remove(bounded(t)) })
+				other := stranger(t, []string{dir + below})
+				_, err := testRuntime.Create(t.Context(), config, noStreams(t))
+				testx.WantError(t, err, errdefs.ErrFailedPrecondition, fmt.Sprintf("linux.cgroupsPath %q", config.Spec.Linux.CgroupsPath), dir,
+					fmt.Sprintf("%d (busybox", other.Process.Pid))
+				testx.Must(t, Remove(bounded(t), config)) // as the delete command does next
+				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", other.Process.Pid))
+				if err != nil || strings.Contains(string(stat), ") Z ") {
+					t.Errorf("the process in the cgroup: %q, %v, want it to live", stat, err)
+				}
+				if dirs := cgroupDirs(t, config); len(dirs) != 1 {
+					t.Errorf("cgroups %v, want none made", dirs)
+				}
+				if testx.Exists(stateDir(config.Root, config.ID)) {
+					t.Error("there is a state directory")
+				}
+			})
 		}
 	}
 }
@@ -153,16 +154,13 @@ func TestCreate_RefusesAFrozenCgroup(t *testing.T) {
 	config := newConfig(t, "sleep", "1000")
 	made := madeBefore(t, config)
 	file, frozen, thawed := filepath.Join(made[0], "cgroup.freeze"), "1", "0"
-	if cgroups.Mode() != cgroups.Unified {
+	if !unified() {
 		file, frozen, thawed = filepath.Join(made[1], "freezer.state"), "FROZEN", "THAWED"
 	}
 	testx.Must(t, os.WriteFile(file, []byte(frozen), 0))
 	t.Cleanup(func() { testx.Must(t, os.WriteFile(file, []byte(thawed), 0)) })
-	_, err := New(testReaper).Create(t.Context(), config, noStreams(t))
-	if !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("Create in a frozen cgroup: %v, want failed precondition", err)
-	}
-	testx.WantText(t, err, config.Spec.Linux.CgroupsPath, "frozen")
+	_, err := testRuntime.Create(t.Context(), config, noStreams(t))
+	testx.WantError(t, err, errdefs.ErrFailedPrecondition, config.Spec.Linux.CgroupsPath, "frozen")
 }
 
 // A shim in a mount namespace of its own sees the cgroup file systems as the
@@ -232,57 +230,34 @@ func TestCgroupMount_FromTheHostsNamespaceKeepsTheOptions(t *testing.T) {
 	}
 }
 
-// nestTo makes cgroups in dir, each in the one before, and says how many the kernel let it make up to limit.
-func nestTo(t *testing.T, dir string, limit int) int {
-	t.Helper()
-	for depth := range limit {
-		dir = filepath.Join(dir, "d")
-		if err := os.Mkdir(dir, 0o755); errors.Is(err, unix.EAGAIN) {
-			return depth
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return limit
-}
-
-func depthOf(t *testing.T, b *box) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(b.Cgroup().Path(""), cgroup.DepthFile))
-	testx.Must(t, err)
-	return strings.TrimSpace(string(text))
-}
-
-func needUnified(t *testing.T) {
-	t.Helper()
+func TestDepth_OfNestedCgroupsIsLimited(t *testing.T) {
 	if cgroups.Mode() == cgroups.Legacy {
 		lacking(t, "cgroup2", "a cgroup v2 hierarchy")
 	}
-}
-
-func TestDepth_OfNestedCgroupsIsLimited(t *testing.T) {
-	needUnified(t)
-	b := create(t, newConfig(t, "sleep", "1000")).start()
-	if got, want := depthOf(t, b), strconv.Itoa(cgroup.MaxDepth); got != want {
-		t.Errorf("%s = %s, want %s", cgroup.DepthFile, got, want)
+	// nested is how deep the kernel lets cgroups be nested in that of a container, up to one more than asked for.
+	nested := func(t *testing.T, b *box) (depth int) {
+		t.Helper()
+		for dir := b.Cgroup().Path(""); depth <= cgroup.MaxDepth; depth++ {
+			dir = filepath.Join(dir, "d")
+			if err := os.Mkdir(dir, 0o755); errors.Is(err, unix.EAGAIN) {
+				return depth
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return depth
 	}
-	shares := uint64(512)
-	testx.Must(t, b.Update(&specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: &shares}}))
-	if got := nestTo(t, b.Cgroup().Path(""), cgroup.MaxDepth+1); got != cgroup.MaxDepth {
-		t.Errorf("after an update cgroups can be nested %d deep, want %d", got, cgroup.MaxDepth)
-	}
-	testx.Must(t, b.Init().Signal(syscall.SIGKILL))
-	b.wait()
-	testx.Must(t, b.Destroy())
-	wantNothingLeft(t, b.config)
-}
-
-func TestDepth_OfTheConfigurationOrACgroupAboveHolds(t *testing.T) {
-	needUnified(t)
-	t.Run("above", func(t *testing.T) {
-		root := map[bool]string{true: "/sys/fs/cgroup", false: "/sys/fs/cgroup/unified"}[cgroups.Mode() == cgroups.Unified]
+	t.Run("after an update", func(t *testing.T) {
+		b := create(t, newConfig(t, "sleep", "1000")).start()
+		testx.Must(t, b.Update(&specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(512))}}))
+		if got := nested(t, b); got != cgroup.MaxDepth {
+			t.Errorf("cgroups can be nested %d deep, want %d", got, cgroup.MaxDepth)
+		}
+	})
+	t.Run("by a cgroup above", func(t *testing.T) {
+		root := layout{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"}
 		config := newConfig(t, "sleep", "1000")
-		above := filepath.Join(root, parent(), "above")
+		above := filepath.Join(root.here(), parent(), "above")
 		testx.Must(t, os.MkdirAll(above, 0o755))
 		t.Cleanup(func() {
 			for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
@@ -295,100 +270,45 @@ func TestDepth_OfTheConfigurationOrACgroupAboveHolds(t *testing.T) {
 		})
 		testx.Must(t, os.WriteFile(filepath.Join(above, cgroup.DepthFile), []byte("3"), 0))
 		config.Spec.Linux.CgroupsPath = "/" + parent() + "/above/" + config.ID
-		b := create(t, config).start()
-		if got, want := nestTo(t, b.Cgroup().Path(""), cgroup.MaxDepth), 2; got != want {
+		if got, want := nested(t, create(t, config).start()), 2; got != want {
 			t.Errorf("cgroups can be nested %d deep below one that has 3 with the container's, want %d", got, want)
 		}
 	})
-	t.Run("the container", func(t *testing.T) {
-		if cgroups.Mode() != cgroups.Unified {
+	t.Run("by the configuration", func(t *testing.T) {
+		if !unified() {
 			lacking(t, "unified", "cgroup v2 alone, for linux.resources.unified")
 		}
-		for _, asked := range []string{"max", "2"} {
-			config := newConfig(t, "sleep", "1000")
-			config.Spec.Linux.Resources = &specs.LinuxResources{Unified: map[string]string{cgroup.DepthFile: asked}}
-			b := create(t, config).start()
-			if got := depthOf(t, b); got != asked {
-				t.Errorf("%s = %s, want %s as asked", cgroup.DepthFile, got, asked)
-			}
+		config := newConfig(t, "sleep", "1000")
+		config.Spec.Linux.Resources = &specs.LinuxResources{Unified: map[string]string{cgroup.DepthFile: "2"}}
+		if got := nested(t, create(t, config).start()); got != 2 {
+			t.Errorf("cgroups can be nested %d deep, want 2 as asked", got)
 		}
-	})
-}
-
-// wantAlive checks that a stranger runs.
-func wantAlive(t *testing.T, cmd *exec.Cmd) {
-	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
-	if err != nil || strings.Contains(string(stat), ") Z ") {
-		t.Errorf("process %d of others: %q, %v, want it to live", cmd.Process.Pid, stat, err)
-	}
-}
-
-// libcontainer looks in the hierarchy of devices only; a kill goes through all.
-func TestCreate_RefusesACgroupInUseInOneHierarchy(t *testing.T) {
-	if cgroups.Mode() == cgroups.Unified {
-		t.Skip("SKIPPED: cgroup v2 has one hierarchy")
-	}
-	for _, below := range []string{"", "/below/it"} {
-		for _, hierarchy := range []string{"pids", "freezer", "memory"} {
-			t.Run(hierarchy+below, func(t *testing.T) {
-				config := newConfig(t, "sleep", "1000")
-				dir := filepath.Join("/sys/fs/cgroup", hierarchy, config.Spec.Linux.CgroupsPath)
-				testx.Must(t, os.MkdirAll(dir+below, 0o755))
-				t.Cleanup(func() { _ = cgroup.New(map[string]string{"": dir}).Remove(bounded(t)) })
-				other := stranger(t, []string{dir + below})
-				_, err := testRuntime.Create(t.Context(), config, noStreams(t))
-				if !errdefs.IsFailedPrecondition(err) {
-					t.Errorf("Create in a cgroup in use: %v, want failed precondition", err)
-				}
-				testx.WantText(t, err, fmt.Sprintf("linux.cgroupsPath %q", config.Spec.Linux.CgroupsPath), dir,
-					fmt.Sprintf("%d (busybox", other.Process.Pid))
-				testx.Must(t, Remove(bounded(t), config)) // as the delete command does next
-				wantAlive(t, other)
-				if dirs := cgroupDirs(t, config); len(dirs) != 1 {
-					t.Errorf("cgroups %v, want none made", dirs)
-				}
-				if _, err := os.Stat(stateDir(config.Root, config.ID)); !errors.Is(err, os.ErrNotExist) {
-					t.Errorf("state directory: %v, want none", err)
-				}
-			})
-		}
-	}
-}
-
-// byEach runs a test for each way to start an init.
-func byEach(t *testing.T, test func(t *testing.T, way func(process.Config) process.Config)) {
-	t.Helper()
-	t.Run("launcher", func(t *testing.T) { test(t, func(c process.Config) process.Config { return c }) })
-	t.Run("libcontainer", func(t *testing.T) {
-		test(t, func(c process.Config) process.Config { c.NoPivotRoot = true; return c })
 	})
 }
 
 // What a hook leaves in the cgroup is the container's, even if the hook has ended.
 func TestCreate_ThatFailsKillsWhatItsHooksLeft(t *testing.T) {
-	byEach(t, func(t *testing.T, way func(process.Config) process.Config) {
-		t.Helper()
+	for name, noPivotRoot := range map[string]bool{"launcher": false, "libcontainer": true} {
 		for _, hook := range []string{"sleep 1000 >/dev/null 2>&1 &", "(sleep 1000 & sleep 1000) >/dev/null 2>&1 &"} {
-			c := newConfig(t, "sleep", "1000")
-			dirs := "/sys/fs/cgroup" + c.Spec.Linux.CgroupsPath
-			if cgroups.Mode() != cgroups.Unified {
-				dirs = "/sys/fs/cgroup/pids" + c.Spec.Linux.CgroupsPath
-			}
-			left := note(c, "left")
-			c.Spec.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{
-				shell("echo $$ > " + dirs + "/cgroup.procs; " + hook + " echo $! > " + left + "; exit 1"),
-			}}
-			_, err := tryCreate(t, t.Context(), way(c))
-			if err == nil || errors.Is(err, process.ErrLeft) {
-				t.Errorf("Create with a hook that fails = %v, want its error alone", err)
-			}
-			pid, err := strconv.Atoi(strings.TrimSpace(testx.Read(t, left)))
-			testx.Must(t, err)
-			wantDead(t, []int{pid})
-			wantNothingLeft(t, c)
+			t.Run(name+", "+hook, func(t *testing.T) {
+				c := newConfig(t, "sleep", "1000")
+				c.NoPivotRoot = noPivotRoot
+				dir := layout{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"}.here() + c.Spec.Linux.CgroupsPath
+				left := note(c, "left")
+				c.Spec.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{
+					shell("echo $$ > " + dir + "/cgroup.procs; " + hook + " echo $! > " + left + "; exit 1"),
+				}}
+				_, err := tryCreate(t, t.Context(), c)
+				if err == nil || errors.Is(err, process.ErrLeft) {
+					t.Errorf("Create with a hook that fails = %v, want its error alone", err)
+				}
+				pid, err := strconv.Atoi(strings.TrimSpace(testx.Read(t, left)))
+				testx.Must(t, err)
+				wantDead(t, []int{pid})
+				wantNothingLeft(t, c)
+			})
 		}
-	})
+	}
 }
 
 // takenUnit is the manager of a scope that systemd has already, since it belongs to somebody else.
@@ -473,16 +393,13 @@ func TestSystemd_IsNotNeededToEndAScope(t *testing.T) {
 }
 
 func TestSystemd_IsNeededForAScope(t *testing.T) {
-	if lcsystemd.IsRunningSystemd() {
+	if onSystemd() {
 		t.Skip("SKIPPED: this machine was booted with systemd")
 	}
 	config := newConfig(t, "true")
 	config.Spec.Linux.CgroupsPath, config.SystemdCgroup = "a.slice:b:c", true
 	_, err := tryCreate(t, t.Context(), config)
-	if !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("Create = %v, want failed precondition", err)
-	}
-	testx.WantText(t, err, "linux.cgroupsPath", "a.slice:b:c", "systemd")
+	testx.WantError(t, err, errdefs.ErrFailedPrecondition, "linux.cgroupsPath", "a.slice:b:c", "systemd")
 }
 
 // What the launcher cannot start libcontainer tries again, in a scope of the same name.
@@ -503,17 +420,13 @@ type madeUnit struct{ ocicgroups.Manager }
 
 func (madeUnit) Apply(int) error { return nil }
 
-// What was made in vain is not left on disk because systemd does not answer;
-// what can be deleted again is.
+// What was made in vain is not left on disk because systemd does not answer; what can be deleted again is.
 func TestDiscard_LeavesNothingWhenSystemdIsSilent(t *testing.T) {
 	config := newConfig(t, "sleep", "1000")
-	ran := filepath.Join(filepath.Dir(config.Bundle), "ran")
-	config.Spec.Hooks = &specs.Hooks{Poststop: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "echo >> " + ran}}}}
+	ran := note(config, "ran")
+	config.Spec.Hooks = &specs.Hooks{Poststop: []specs.Hook{shell("echo >> " + ran)}}
 	b := create(t, config)
-	c, ok := b.RuntimeContainer.(*container)
-	if !ok {
-		t.Fatalf("Create = %T, want a container", b.RuntimeContainer)
-	}
+	c := b.RuntimeContainer.(*container)
 	testx.Must(t, b.Init().Signal(unix.SIGKILL))
 	b.wait()
 	c.lc.Config().Cgroups.Systemd = true // of which there may be none here
@@ -522,26 +435,22 @@ func TestDiscard_LeavesNothingWhenSystemdIsSilent(t *testing.T) {
 	silentBus(t)
 	state := stateDir(config.Root, config.ID)
 
-	if err := b.Destroy(); !errors.Is(err, systemd.ErrSilent) {
-		t.Errorf("Destroy = %v, want %v", err, systemd.ErrSilent)
-	}
-	if _, err := os.Stat(state); err != nil {
-		t.Errorf("state directory after a Destroy that can be tried again: %v", err)
+	testx.WantError(t, b.Destroy(), systemd.ErrSilent)
+	if !testx.Exists(state) {
+		t.Error("no state directory after a Destroy that can be tried again")
 	}
 	if left := cgroupDirs(t, config); len(left) > 0 {
 		t.Errorf("cgroups left: %v", left)
 	}
-	if err := b.Discard(); !errors.Is(err, systemd.ErrSilent) {
-		t.Errorf("Discard = %v, want %v", err, systemd.ErrSilent)
-	}
-	if _, err := os.Stat(state); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("state directory after Discard: %v, want it gone", err)
+	testx.WantError(t, b.Discard(), systemd.ErrSilent)
+	if testx.Exists(state) {
+		t.Error("there is a state directory after Discard")
 	}
 	if err := c.initFD.Close(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Close of init's pidfd after Discard = %v, want it closed already", err)
 	}
-	if text, err := os.ReadFile(ran); string(text) != "\n" {
-		t.Errorf("the poststop hook wrote %q, %v, want one line", text, err)
+	if text := testx.Read(t, ran); text != "\n" {
+		t.Errorf("the poststop hook wrote %q, want one line", text)
 	}
 }
 
@@ -571,24 +480,16 @@ func TestKeepCPUSet_TellsSystemdAlone(t *testing.T) {
 func TestRestore_DoesNotBeginWhileSystemdIsSilent(t *testing.T) {
 	restored, let := restoringCriu(t)
 	let()
-	c := image(t)
-	r, err := testRuntime.Create(t.Context(), c, nil)
-	testx.Must(t, err)
+	r, streams := begun(t, image(t))
 	config := r.(*container).lc.Config()
 	config.Cgroups.Systemd = true // of which there may be none here
+	defer func() { config.Cgroups.Systemd = false }()
 	silentBus(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	streams, err := stdio.Open(t.Context(), c.IO, c.IOOwner)
-	testx.Must(t, err)
-	if _, err := r.Restore(ctx, streams); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "systemd") {
-		t.Errorf("Restore = %v, want that systemd did not answer in time", err)
+	_, err := r.Restore(ctx, streams)
+	testx.WantError(t, err, context.DeadlineExceeded, "systemd")
+	if testx.Exists(restored) {
+		t.Error("criu has run")
 	}
-	if _, err := os.Stat(restored); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("criu has run: %v", err)
-	}
-	config.Cgroups.Systemd = false
-	testx.Must(t, r.Destroy())
-	testx.Must(t, streams.Close())
-	wantNothingLeft(t, c)
 }

@@ -12,10 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -24,6 +22,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/ociruntime/criu"
 	"sandbox.internal/shim/pkg/process"
@@ -43,8 +42,8 @@ func TestCreate_RefusesWhatIsNoCheckpoint(t *testing.T) {
 	fakeCriu(t)
 	c := newConfig(t, "true")
 	c.Checkpoint = t.TempDir()
-	_, err := New(testReaper).Create(t.Context(), c, nil)
-	testx.WantError(t, err, errdefs.ErrInvalidArgument, c.Checkpoint, "inventory.img")
+	_, err := testRuntime.Create(t.Context(), c, nil)
+	testx.WantInvalid(t, err, c.Checkpoint, "inventory.img")
 	wantNothingLeft(t, c)
 }
 
@@ -52,77 +51,54 @@ func TestCreate_RefusesWhatIsNoCheckpoint(t *testing.T) {
 func TestRestore_FailureLeavesNothing(t *testing.T) {
 	fakeCriu(t)
 	c := image(t)
-	r, err := New(testReaper).Create(t.Context(), c, nil)
-	testx.Must(t, err)
-	streams, err := stdio.Open(t.Context(), c.IO, c.IOOwner)
-	testx.Must(t, err)
-	t.Cleanup(func() { testx.Must(t, streams.Close()) })
+	r, streams := begun(t, c)
 	if _, err := r.Restore(t.Context(), streams); err == nil {
 		t.Error("Restore with a criu that fails = nil, want an error")
 	}
 	testx.Must(t, r.Destroy())
-	testx.Must(t, r.Destroy())
 	if left, _ := filepath.Glob(filepath.Join(c.Bundle, "criu-*")); len(left) > 0 { // the pattern is well formed
 		t.Errorf("left in the bundle: %v", left)
 	}
-	wantNothingLeft(t, c)
 }
 
-// The context ends when the restore is as good as done, and nothing is left that
-// would make libcontainer give up. The race detector sees in every other round
-// what is shared with who kills the members meanwhile.
+// The context ends when the restore is as good as done, and libcontainer has no reason to give up. The race detector
+// sees in every other round what is shared with the kill of the members meanwhile.
 func TestRestore_IsUndoneWhenItsContextEndedMeanwhile(t *testing.T) {
-	wantNoLeaks(t)
 	for range 3 {
-		restored, let := restoringCriu(t)
-		c := image(t)
-		r, err := testRuntime.Create(t.Context(), c, nil)
-		testx.Must(t, err)
-		streams, err := stdio.Open(t.Context(), c.IO, c.IOOwner)
-		testx.Must(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() {
-			_, err := r.Restore(ctx, streams)
-			done <- err
-		}()
-		testx.Eventually(t, "what is restored", func() bool {
-			_, err := os.Stat(restored)
-			return err == nil || len(done) > 0 // it failed early
+		t.Run("", func(t *testing.T) {
+			wantNoLeaks(t)
+			restored, let := restoringCriu(t)
+			r, streams := begun(t, image(t))
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() {
+				_, err := r.Restore(ctx, streams)
+				done <- err
+			}()
+			testx.Eventually(t, "a restored process, or an early error", func() bool { return testx.Exists(restored) || len(done) > 0 })
+			cancel()
+			let()
+			testx.WantError(t, <-done, context.Canceled)
 		})
-		cancel()
-		let()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Restore = %v, want %v", err, context.Canceled)
-		}
-		testx.Must(t, r.Destroy())
-		testx.Must(t, streams.Close())
-		wantNothingLeft(t, c)
 	}
 }
 
-// libcontainer mounts the root file system, with the volumes in it, in the state directory while criu restores. A shim that
-// is killed meanwhile leaves it there, and who removes the directory must not remove the files.
+// libcontainer mounts the root file system, with the volumes in it, in the state directory while criu restores. A shim
+// that is killed meanwhile leaves the mount there, and the removal of the directory must not remove the files.
 func TestRemove_AfterTheShimDiedInARestoreLeavesTheFiles(t *testing.T) {
-	for _, tc := range []struct {
-		name     string
-		halfMade bool // the shim died before the state was written
-	}{
-		{name: "with a state"},
-		{name: "without a state", halfMade: true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
+	for name, halfMade := range map[string]bool{"with a state": false, "killed before the state was written": true} {
+		t.Run(name, func(t *testing.T) {
 			restored, let := restoringCriu(t)
 			c := image(t)
 			kept := filepath.Join(c.Rootfs, "tmp", "kept")
-			testx.Must(t, os.WriteFile(kept, nil, 0o600))
+			testx.Write(t, kept, "")
 			killedShim(t, life{Config: c, Stage: "restored"}, restored)
 			let()
 			state := filepath.Join(c.Root, c.ID)
-			if _, err := os.Stat(filepath.Join(state, "criu-root", "tmp", "kept")); err != nil {
-				t.Fatalf("nothing is mounted in the state directory, so the test proves nothing: %v", err)
+			if !testx.Exists(filepath.Join(state, "criu-root", "tmp", "kept")) {
+				t.Fatal("nothing is mounted in the state directory, so the test proves nothing")
 			}
-			if tc.halfMade {
+			if halfMade {
 				lc, err := libcontainer.Load(c.Root, c.ID)
 				testx.Must(t, err)
 				init, err := lc.State()
@@ -131,8 +107,8 @@ func TestRemove_AfterTheShimDiedInARestoreLeavesTheFiles(t *testing.T) {
 				testx.Must(t, os.Remove(filepath.Join(state, "state.json")))
 			}
 			testx.Must(t, Remove(bounded(t), c))
-			if _, err := os.Stat(kept); err != nil {
-				t.Errorf("a file of the root file system is gone: %v", err)
+			if !testx.Exists(kept) {
+				t.Error("a file of the root file system is gone")
 			}
 			wantNothingLeft(t, c)
 		})
@@ -152,51 +128,41 @@ func needCriu(t *testing.T) {
 }
 
 func TestCheckpoint_NeedsAPathToItsNetwork(t *testing.T) {
-	if _, err := exec.LookPath(criu.Program); err != nil {
-		lacking(t, "criu", err.Error())
-	}
-	holder := exec.Command("/bin/busybox", "sleep", "1000")
+	fakeCriu(t)
+	ctx, end := context.WithCancel(t.Context())
+	holder := exec.CommandContext(ctx, "/bin/busybox", "sleep", "1000")
 	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	testx.Must(t, holder.Start())
-	end := sync.OnceFunc(func() { _, _ = holder.Process.Kill(), holder.Wait() })
-	t.Cleanup(end)
 	config := newConfig(t, "sleep", "1000")
-	config.Spec.Linux.Namespaces = append(slices.DeleteFunc(config.Spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool {
-		return ns.Type == specs.NetworkNamespace
-	}), specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid)})
+	joinNamespaces(&config, holder.Process.Pid, unix.CLONE_NEWNET)
 	b := create(t, config).start()
 	end()
+	_ = holder.Wait() // it was killed
 	err := b.Checkpoint(process.CheckpointRequest{Path: filepath.Join(t.TempDir(), "image")})
-	if !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("Checkpoint = %v, want a failed precondition", err)
-	}
-	testx.WantText(t, err, "linux.namespaces", "ns/net")
+	testx.WantError(t, err, errdefs.ErrFailedPrecondition, "linux.namespaces", "ns/net")
 }
 
 // counter says a number whenever it is sent SIGUSR1, and ends with it at SIGTERM.
 var counter = []string{"sh", "-c", `n=5; trap 'n=$((n+1)); echo $n' USR1; trap 'exit $n' TERM; echo up; while :; do sleep 0.05; done`}
 
 // restore makes a container of image and has it run.
-func restore(t *testing.T, image string, args ...string) (*box, process.Handle) {
+func restore(t *testing.T, image string, args ...string) *box {
 	t.Helper()
 	config := newConfig(t, args...)
 	config.Checkpoint = image
-	t.Cleanup(func() { wantNothingLeft(t, config) })
-	runtime, err := New(testReaper).Create(t.Context(), config, nil)
+	r, streams := begun(t, config)
+	init, err := r.Restore(t.Context(), streams)
 	testx.Must(t, err)
-	t.Cleanup(func() { testx.Must(t, runtime.Destroy()) })
-	streams, err := stdio.Open(t.Context(), config.IO, config.IOOwner)
-	testx.Must(t, err)
-	t.Cleanup(func() { testx.Must(t, streams.Close()) })
-	init, err := runtime.Restore(t.Context(), streams)
-	testx.Must(t, err)
-	b := &box{RuntimeContainer: runtime, t: t, config: config, streams: streams, dead: make(chan struct{})}
+	if got := r.Launch().Init; got != inspect.ByCRIU {
+		t.Errorf("a restored init is by %s", got)
+	}
+	b := &box{RuntimeContainer: r, t: t, config: config, streams: streams, dead: make(chan struct{})}
 	go func() { defer close(b.dead); b.exit = init.Wait() }()
 	t.Cleanup(func() {
 		_ = init.Signal(syscall.SIGKILL) // dead already is as good
 		b.wait()
 	})
-	return b, init
+	return b
 }
 
 func (b *box) says(what string) {
@@ -223,15 +189,15 @@ func TestCheckpoint_AndRestore(t *testing.T) {
 
 	// Twice, the second time from a checkpoint of what was restored.
 	for _, n := range []string{"7", "8"} {
-		r, init := restore(t, image, "true")
-		testx.Must(t, init.Signal(syscall.SIGUSR1))
+		r := restore(t, image, "true")
+		testx.Must(t, r.Init().Signal(syscall.SIGUSR1))
 		r.says(n)
-		if got := r.exec(t.Context(), command("sh", "-c", "kill -0 1 && echo in; exit 3")); got.status != 3 || got.out != "in\n" || got.err != nil {
-			t.Errorf("exec in what was restored = %+v, want 3 and its output", got)
+		if got, want := r.exec(t.Context(), command("sh", "-c", "kill -0 1 && echo in; exit 3")), (result{status: 3, out: "in\n"}); got != want {
+			t.Errorf("exec in what was restored = %+v, want %+v", got, want)
 		}
 		image = filepath.Join(t.TempDir(), "image")
 		testx.Must(t, r.Checkpoint(process.CheckpointRequest{Path: image}))
-		testx.Must(t, init.Signal(syscall.SIGTERM))
+		testx.Must(t, r.Init().Signal(syscall.SIGTERM))
 		if exit := r.wait(); exit.Status != int(n[0]-'0') {
 			t.Errorf("status of what was restored = %d, want %s, from its memory", exit.Status, n)
 		}
@@ -243,11 +209,10 @@ func TestCheckpoint_FailureLeavesTheContainerRunning(t *testing.T) {
 	b := create(t, newConfig(t, counter...)).start()
 	b.says("up")
 	image := filepath.Join(t.TempDir(), "image")
-	err := b.Checkpoint(process.CheckpointRequest{Path: filepath.Join(image, "too", "deep")})
-	testx.WantText(t, err, "no such file")
+	testx.WantText(t, b.Checkpoint(process.CheckpointRequest{Path: filepath.Join(image, "too", "deep")}), "no such file")
 	testx.Must(t, b.Init().Signal(syscall.SIGUSR1))
 	b.says("6")
-	if _, err := os.Stat(image); err == nil {
+	if testx.Exists(image) {
 		t.Errorf("%s is left of a checkpoint that failed", image)
 	}
 }
@@ -362,27 +327,19 @@ func restoreSleeper(dir string, socket *os.File) error {
 	return err
 }
 
-// hostileForCriu are root file systems with links that exchange what CRIU binds (CVE-2026-119101, CVE-2026-115520).
-var hostileForCriu = []struct {
-	name string
-	make func(t *testing.T, rootfs string)
-	want string
-}{
-	{"a place that ends in the middle", func(t *testing.T, rootfs string) {
-		t.Helper()
-		testx.Must(t, os.MkdirAll(filepath.Join(rootfs, "a]:/etc"), 0o755))
-		testx.Must(t, os.Symlink("a]:/etc", filepath.Join(rootfs, "data")))
-	}, "a]:/etc"},
-	{"a part of the way that ends in the middle", func(t *testing.T, rootfs string) {
-		t.Helper()
-		testx.Must(t, os.Mkdir(filepath.Join(rootfs, "]:"), 0o755))
-		testx.Must(t, os.Symlink("/]:/new", filepath.Join(rootfs, "data")))
-	}, "]:/new"},
-	{"the place of another mount", func(t *testing.T, rootfs string) {
-		t.Helper()
-		testx.Must(t, os.Mkdir(filepath.Join(rootfs, "secret"), 0o755))
-		testx.Must(t, os.Symlink("secret", filepath.Join(rootfs, "data")))
-	}, "/secret"},
+// hostileForCriu are links in a root file system that exchange what CRIU binds at /data (CVE-2026-119101,
+// CVE-2026-115520): a directory, and where the link leads.
+var hostileForCriu = []struct{ name, dir, target, want string }{
+	{"a place that ends in the middle", "a]:/etc", "a]:/etc", "a]:/etc"},
+	{"a part of the way that ends in the middle", "]:", "/]:/new", "]:/new"},
+	{"the place of another mount", "secret", "secret", "/secret"},
+}
+
+// exchange makes the directory and the link of a row of hostileForCriu.
+func exchange(t *testing.T, c process.Config, dir, target string) {
+	t.Helper()
+	testx.Must(t, os.MkdirAll(filepath.Join(c.Rootfs, dir), 0o755))
+	linked(t, target, "data")(&c)
 }
 
 func bindBoth(t *testing.T, c *process.Config) {
@@ -397,17 +354,11 @@ func TestRestore_RefusesLinksThatExchangeMounts(t *testing.T) {
 		t.Run(h.name, func(t *testing.T) {
 			fakeCriu(t) // whose error would be another
 			c := image(t)
-			h.make(t, c.Rootfs)
+			exchange(t, c, h.dir, h.target)
 			bindBoth(t, &c)
-			r, err := testRuntime.Create(t.Context(), c, nil)
-			testx.Must(t, err)
-			streams, err := stdio.Open(t.Context(), c.IO, c.IOOwner)
-			testx.Must(t, err)
-			t.Cleanup(func() { testx.Must(t, streams.Close()) })
-			_, err = r.Restore(t.Context(), streams)
+			r, streams := begun(t, c)
+			_, err := r.Restore(t.Context(), streams)
 			testx.WantError(t, err, errdefs.ErrFailedPrecondition, `"/data"`, h.want)
-			testx.Must(t, r.Destroy())
-			wantNothingLeft(t, c)
 		})
 	}
 }
@@ -417,18 +368,31 @@ func TestCheckpoint_RefusesLinksThatExchangeMounts(t *testing.T) {
 		t.Run(h.name, func(t *testing.T) {
 			fakeCriu(t)
 			c := newConfig(t, "sleep", "1000")
-			testx.Must(t, os.MkdirAll(filepath.Join(c.Rootfs, "secret"), 0o755))
-			testx.Must(t, os.MkdirAll(filepath.Join(c.Rootfs, "data"), 0o755))
+			places := []string{filepath.Join(c.Rootfs, "secret"), filepath.Join(c.Rootfs, "data")}
+			for _, place := range places {
+				testx.Must(t, os.MkdirAll(place, 0o755))
+			}
 			bindBoth(t, &c)
-			b := create(t, c)
-			b.start()
-			// The container has exchanged it since.
-			testx.Must(t, os.Remove(filepath.Join(c.Rootfs, "data")))
-			testx.Must(t, os.Remove(filepath.Join(c.Rootfs, "secret")))
-			h.make(t, c.Rootfs)
-			path := filepath.Join(t.TempDir(), "image")
-			err := b.Checkpoint(process.CheckpointRequest{Path: path})
+			b := create(t, c).start()
+			for _, place := range places { // the container exchanges them
+				testx.Must(t, os.Remove(place))
+			}
+			exchange(t, c, h.dir, h.target)
+			err := b.Checkpoint(process.CheckpointRequest{Path: filepath.Join(t.TempDir(), "image")})
 			testx.WantError(t, err, errdefs.ErrFailedPrecondition, `"/data"`, h.want)
 		})
 	}
+}
+
+// begun is a container of an image, before the restore.
+func begun(t *testing.T, c process.Config) (process.RuntimeContainer, *stdio.Streams) {
+	t.Helper()
+	t.Cleanup(func() { wantNothingLeft(t, c) })
+	r, err := testRuntime.Create(t.Context(), c, nil)
+	testx.Must(t, err)
+	t.Cleanup(func() { testx.Must(t, r.Destroy()) }) // a second time too
+	streams, err := stdio.Open(t.Context(), c.IO, c.IOOwner)
+	testx.Must(t, err)
+	t.Cleanup(func() { testx.Must(t, streams.Close()) })
+	return r, streams
 }

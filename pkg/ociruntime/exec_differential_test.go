@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -667,7 +668,12 @@ func TestLauncher_LooksForProgramsLikeLibcontainer(t *testing.T) {
 		}
 	})
 	override := []string{"CAP_DAC_OVERRIDE"}
-	ran := map[bool]int{}
+	var ran, refused atomic.Int32
+	t.Cleanup(func() { // after the subtests
+		if ran.Load() == 0 || refused.Load() == 0 {
+			t.Errorf("%d programs ran, %d did not, want some of both", ran.Load(), refused.Load())
+		}
+	})
 	for _, v := range []variant{
 		{"root", func(*specs.Process) {}},
 		{"a user", func(p *specs.Process) {
@@ -679,16 +685,18 @@ func TestLauncher_LooksForProgramsLikeLibcontainer(t *testing.T) {
 			p.Capabilities = &specs.LinuxCapabilities{Bounding: override, Effective: override, Permitted: override}
 		}},
 	} {
-		for _, path := range programs {
-			t.Run(v.name+", "+path, func(t *testing.T) {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			for _, path := range programs {
 				p := probed(v.change)
 				p.Args[0] = path
-				ran[b.in(t).wantSame(p).Status == 7]++
-			})
-		}
-	}
-	if ran[true] == 0 || ran[false] == 0 {
-		t.Errorf("%d programs ran, %d did not, want some of both", ran[true], ran[false])
+				if b.in(t).wantSame(p).Status == 7 {
+					ran.Add(1)
+				} else {
+					refused.Add(1)
+				}
+			}
+		})
 	}
 }
 
