@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"sandbox.internal/shim/pkg/internal/testx"
+
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -31,74 +33,16 @@ func TestCPUSet_RefusesSources(t *testing.T) {
 		class       error
 		want        string
 	}{
-		{
-			"an unknown annotation",
-			map[string]string{"io.containerd.sandbox.v1/cpuset.sauce": "x", "other/key": "x"},
-			options.Options{},
-			nil,
-			errdefs.ErrInvalidArgument,
-			`config.json: annotations: "io.containerd.sandbox.v1/cpuset.sauce": unknown; known with this prefix are ` + source + ", " + mems,
-		},
-		{
-			"an empty source",
-			map[string]string{source: ""},
-			options.Options{CpusetSource: "/all"},
-			nil, errdefs.ErrInvalidArgument,
-			`config.json: annotations: ` + source + ` "": must be parent or the path of a cgroup, or several with commas between them`,
-		},
-		{
-			"a value that is no bool",
-			map[string]string{source: "/shared", mems: "yes"},
-			options.Options{},
-			nil, errdefs.ErrInvalidArgument,
-			`config.json: annotations: ` + mems + ` "yes": must be true or false`,
-		},
-		{
-			"memory nodes of no source",
-			map[string]string{mems: "true"},
-			options.Options{},
-			nil, errdefs.ErrInvalidArgument,
-			`config.json: annotations: ` + mems + ` "true": has no effect without ` + source,
-		},
-		{
-			"cgroup v1",
-			map[string]string{source: "/shared"},
-			options.Options{},
-			v1, errdefs.ErrFailedPrecondition,
-			`config.json: annotations: ` + source + ` "/shared": needs a machine with cgroup v2 alone, the unified layout`,
-		},
-		{
-			"cgroup v1 and the option", nil,
-			options.Options{CpusetSource: "/shared"},
-			v1, errdefs.ErrFailedPrecondition,
-			`runtime options: CpusetSource "/shared": needs a machine with cgroup v2 alone, the unified layout`,
-		},
-		{
-			"a source that is not there",
-			map[string]string{source: "/gone"},
-			options.Options{},
-			nil, errdefs.ErrNotFound,
-			`config.json: annotations: ` + source + `: cpuset source "/gone": cgroup `,
-		},
-		{
-			"sources that are not there",
-			map[string]string{source: "/gone, /{id}"},
-			options.Options{},
-			nil, errdefs.ErrNotFound,
-			`config.json: annotations: ` + source + ` "/gone, /{id}": none exists, the last: cpuset source "/c1": cgroup `,
-		},
-		{
-			"sources for the tasks of Nomad alone", nil,
-			options.Options{CpusetSource: "{alloc}", File: "/etc/c.toml"},
-			nil, errdefs.ErrNotFound,
-			`/etc/c.toml: CpusetSource: cpuset source "{alloc}": none of the list applies to container "c1"`,
-		},
-		{
-			"a source elsewhere", nil,
-			options.Options{CpusetSource: "../x"},
-			nil, errdefs.ErrInvalidArgument,
-			`runtime options: CpusetSource: cpuset source "../x": must not have an element ..`,
-		},
+		{"an unknown annotation", map[string]string{"io.containerd.sandbox.v1/cpuset.sauce": "x", "other/key": "x"}, options.Options{}, nil, errdefs.ErrInvalidArgument, `config.json: annotations: "io.containerd.sandbox.v1/cpuset.sauce": unknown; known with this prefix are ` + source + ", " + mems},
+		{"an empty source", map[string]string{source: ""}, options.Options{CpusetSource: "/all"}, nil, errdefs.ErrInvalidArgument, `config.json: annotations: ` + source + ` "": must be parent or the path of a cgroup, or several with commas between them`},
+		{"a value that is no bool", map[string]string{source: "/shared", mems: "yes"}, options.Options{}, nil, errdefs.ErrInvalidArgument, `config.json: annotations: ` + mems + ` "yes": must be true or false`},
+		{"memory nodes of no source", map[string]string{mems: "true"}, options.Options{}, nil, errdefs.ErrInvalidArgument, `config.json: annotations: ` + mems + ` "true": has no effect without ` + source},
+		{"cgroup v1", map[string]string{source: "/shared"}, options.Options{}, v1, errdefs.ErrFailedPrecondition, `config.json: annotations: ` + source + ` "/shared": needs a machine with cgroup v2 alone, the unified layout`},
+		{"cgroup v1 and the option", nil, options.Options{CpusetSource: "/shared"}, v1, errdefs.ErrFailedPrecondition, `runtime options: CpusetSource "/shared": needs a machine with cgroup v2 alone, the unified layout`},
+		{"a source that is not there", map[string]string{source: "/gone"}, options.Options{}, nil, errdefs.ErrNotFound, `config.json: annotations: ` + source + `: cpuset source "/gone": cgroup `},
+		{"sources that are not there", map[string]string{source: "/gone, /{id}"}, options.Options{}, nil, errdefs.ErrNotFound, `config.json: annotations: ` + source + ` "/gone, /{id}": none exists, the last: cpuset source "/c1": cgroup `},
+		{"sources for the tasks of Nomad alone", nil, options.Options{CpusetSource: "{alloc}", File: "/etc/c.toml"}, nil, errdefs.ErrNotFound, `/etc/c.toml: CpusetSource: cpuset source "{alloc}": none of the list applies to container "c1"`},
+		{"a source elsewhere", nil, options.Options{CpusetSource: "../x"}, nil, errdefs.ErrInvalidArgument, `runtime options: CpusetSource: cpuset source "../x": must not have an element ..`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s, engine := newFollowed(t)
@@ -109,17 +53,14 @@ func TestCPUSet_RefusesSources(t *testing.T) {
 			engine.destroy = func() error { destroyed++; return nil }
 			spec := goodSpec()
 			spec.Annotations = tc.annotations
-			bundle := newBundle(t, spec)
-			before := files(t, bundle)
+			bundle := testx.NewBundle(t, spec)
+			before := testx.Files(t, bundle)
 			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(tc.options)})
-			if !errors.Is(err, tc.class) {
-				t.Errorf("Create = %v, want one of class %v", err, tc.class)
-			}
-			wantText(t, err, `container "c1": `+tc.want)
+			testx.WantError(t, err, tc.class, `container "c1": `+tc.want)
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("Create = %q, of which the second line is not the cause", err)
 			}
-			if got := files(t, bundle); got != before {
+			if got := testx.Files(t, bundle); got != before {
 				t.Errorf("files = %q, want %q", got, before)
 			}
 			if destroyed != len(engine.made) {
@@ -135,11 +76,11 @@ func newFollowed(t *testing.T) (*Manager, *fakeEngine) {
 	t.Helper()
 	root := t.TempDir()
 	for dir, cpus := range map[string]string{"": "0-3", "shared": "0-1", "pod": "0-3", "pod/c1": "0-3"} {
-		must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
+		testx.Must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 		for file, text := range map[string]string{
 			"cpuset.cpus": "", "cpuset.cpus.effective": cpus, "cpuset.mems": "", "cpuset.mems.effective": "0",
 		} {
-			must(t, os.WriteFile(filepath.Join(root, dir, file), []byte(text+"\n"), 0o600))
+			testx.Must(t, os.WriteFile(filepath.Join(root, dir, file), []byte(text+"\n"), 0o600))
 		}
 	}
 	engine := &fakeEngine{cgroup: filepath.Join(root, "pod/c1")}
@@ -154,8 +95,8 @@ func createFollowed(t *testing.T, s *Manager, checkpoint string) *Container {
 	t.Helper()
 	spec := goodSpec()
 	spec.Annotations = map[string]string{settings.Prefix + "cpuset.source": "shared", settings.Prefix + "cpuset.mems": "true"}
-	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Checkpoint: checkpoint, Options: allowing(options.Options{})})
-	must(t, err)
+	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: testx.NewBundle(t, spec), Checkpoint: checkpoint, Options: allowing(options.Options{})})
+	testx.Must(t, err)
 	return c
 }
 
@@ -185,14 +126,13 @@ func TestCPUSet_FollowsFromCreateToDelete(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := s.Delete(t.Context(), "c1", "")
-	must(t, err)
+	remove(t, s, "c1")
 }
 
 func TestCPUSet_IsPinnedByUpdate(t *testing.T) {
 	s, engine := newFollowed(t)
 	c := createFollowed(t, s, "")
-	must(t, c.Init().Start(t.Context()))
+	testx.Must(t, c.Init().Start(t.Context()))
 	pinned := func() bool {
 		state := c.CPUSet()
 		return state != nil && state.Pinned
@@ -221,12 +161,8 @@ func TestCPUSet_IsPinnedByUpdate(t *testing.T) {
 		}
 	}
 	_, err := s.Delete(t.Context(), "c1", "")
-	wantText(t, err, "running")
-	must(t, c.Init().Kill(9))
-	_, err = c.Init().Wait(t.Context())
-	must(t, err)
-	_, err = s.Delete(t.Context(), "c1", "")
-	must(t, err)
+	testx.WantText(t, err, "running")
+	end(t, s, c)
 }
 
 // There is no cgroup before the processes are there.
@@ -234,26 +170,17 @@ func TestCPUSet_OfARestoredContainerFollowsFromStart(t *testing.T) {
 	s, engine := newFollowed(t)
 	c := createFollowed(t, s, "/image")
 	wantCPUSet(t, "after Create", engine, "")
-	must(t, c.Init().Start(t.Context()))
+	testx.Must(t, c.Init().Start(t.Context()))
 	wantCPUSet(t, "after Start", engine, "0-1")
-	must(t, c.Init().Kill(9))
-	_, err := c.Init().Wait(t.Context())
-	must(t, err)
-	_, err = s.Delete(t.Context(), "c1", "")
-	must(t, err)
+	end(t, s, c)
 }
 
 func TestCPUSet_RestoreFailsWithoutTheSource(t *testing.T) {
 	s, engine := newFollowed(t)
 	c := createFollowed(t, s, "/image")
-	must(t, os.RemoveAll(filepath.Join(filepath.Dir(filepath.Dir(engine.cgroup)), "shared")))
-	err := c.Init().Start(t.Context())
-	if !errdefs.IsNotFound(err) {
-		t.Errorf("Start = %v, want not found", err)
-	}
-	wantText(t, err, "cpuset.source", "shared")
-	_, err = s.Delete(t.Context(), "c1", "")
-	must(t, err)
+	testx.Must(t, os.RemoveAll(filepath.Join(filepath.Dir(filepath.Dir(engine.cgroup)), "shared")))
+	testx.WantError(t, c.Init().Start(t.Context()), errdefs.ErrNotFound, "cpuset.source", "shared")
+	remove(t, s, "c1")
 }
 
 // Nomad has one cgroup for all tasks that reserve no cores, and one with all cores that tasks reserve, below which each
@@ -264,9 +191,9 @@ func TestCPUSet_InNomadsCgroups(t *testing.T) {
 	root := filepath.Dir(filepath.Dir(engine.cgroup))
 	assign := func(dir, cpus string) {
 		t.Helper()
-		must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
+		testx.Must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 		for file, text := range map[string]string{"cpuset.mems": "", "cpuset.mems.effective": "0", "cpuset.cpus.effective": cpus, "cpuset.cpus": cpus} {
-			must(t, os.WriteFile(filepath.Join(root, dir, file), []byte(text+"\n"), 0o600))
+			testx.Must(t, os.WriteFile(filepath.Join(root, dir, file), []byte(text+"\n"), 0o600))
 		}
 	}
 	assign("nomad.slice", "0-3")
@@ -283,14 +210,13 @@ func TestCPUSet_InNomadsCgroups(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			assign("pod/c1", "")
-			must(t, os.WriteFile(filepath.Join(engine.cgroup, "cpuset.cpus.effective"), []byte("0-3\n"), 0o600))
+			testx.Must(t, os.WriteFile(filepath.Join(engine.cgroup, "cpuset.cpus.effective"), []byte("0-3\n"), 0o600))
 			spec := goodSpec()
 			spec.Linux.Resources = &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: tc.own}}
-			_, err := s.Create(t.Context(), CreateRequest{ID: tc.id, Bundle: newBundle(t, spec), Options: options.Options{CpusetSource: tc.source}})
-			must(t, err)
+			_, err := s.Create(t.Context(), CreateRequest{ID: tc.id, Bundle: testx.NewBundle(t, spec), Options: options.Options{CpusetSource: tc.source}})
+			testx.Must(t, err)
 			wantCPUSet(t, "after Create", engine, tc.want)
-			_, err = s.Delete(t.Context(), tc.id, "")
-			must(t, err)
+			remove(t, s, tc.id)
 		})
 	}
 }

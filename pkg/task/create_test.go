@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"sandbox.internal/shim/pkg/internal/testx"
+
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -41,7 +43,7 @@ func TestCreate_FailureLeavesNothing(t *testing.T) {
 		{name: "a terminal in the configuration alone", spec: func(s *specs.Spec) { s.Process.Terminal = true }, class: invalid, want: []string{"terminal"}},
 		{name: "a state that cannot be written", bundle: func(t *testing.T, b string) string {
 			t.Helper()
-			must(t, os.MkdirAll(filepath.Join(b, "shim.json", "in the way"), 0o700))
+			testx.Must(t, os.MkdirAll(filepath.Join(b, "shim.json", "in the way"), 0o700))
 			return b
 		}, want: []string{"shim.json"}},
 		{name: "a mount of an unknown type", change: func(r *CreateRequest) {
@@ -53,6 +55,13 @@ func TestCreate_FailureLeavesNothing(t *testing.T) {
 		{name: "a stdout that is not there", change: func(r *CreateRequest) { r.Rootfs, r.IO.Stdout = tmpfs(), "/nowhere/fifo" }, want: []string{"stdout", "/nowhere/fifo"}},
 		{name: "a stdout of an unknown scheme", change: func(r *CreateRequest) { r.IO.Stdout = "http://x/y" }, class: invalid, want: []string{"stdout", "http"}},
 		{name: "an engine that fails", change: func(r *CreateRequest) { r.Rootfs = tmpfs() }, engine: func(process.Config) error { return broken }, class: broken, want: []string{"c1"}},
+		{name: "an id that is a path", change: func(r *CreateRequest) { r.ID = "../../etc" }, class: invalid, want: []string{"id", "../../etc"}},
+		{name: "no id", change: func(r *CreateRequest) { r.ID = "" }, class: invalid, want: []string{"id"}},
+		{name: "an engine that fails, without a directory for the root file system", bundle: func(t *testing.T, b string) string {
+			t.Helper()
+			testx.Must(t, os.Remove(filepath.Join(b, rootfsDir))) // containerd makes it, but another client need not
+			return b
+		}, change: func(r *CreateRequest) { r.Rootfs = tmpfs() }, engine: func(process.Config) error { return broken }, class: broken},
 		{name: "a context that has ended", change: func(r *CreateRequest) { r.Rootfs = tmpfs() }, ended: true, class: context.Canceled},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -60,7 +69,7 @@ func TestCreate_FailureLeavesNothing(t *testing.T) {
 			if tc.spec != nil {
 				tc.spec(spec)
 			}
-			bundle := newBundle(t, spec)
+			bundle := testx.NewBundle(t, spec)
 			r := CreateRequest{ID: "c1", Bundle: bundle}
 			if tc.bundle != nil {
 				r.Bundle = tc.bundle(t, bundle)
@@ -68,7 +77,7 @@ func TestCreate_FailureLeavesNothing(t *testing.T) {
 			if tc.change != nil {
 				tc.change(&r)
 			}
-			before := files(t, bundle)
+			before := testx.Files(t, bundle) // as containerd, or another client, left it
 			engine := &fakeEngine{create: tc.engine}
 			s := newManager(t, engine)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -77,50 +86,22 @@ func TestCreate_FailureLeavesNothing(t *testing.T) {
 				cancel()
 			}
 			_, err := s.Create(ctx, r)
-			if err == nil {
-				t.Fatal("Create succeeded")
-			}
-			if tc.class != nil && !errors.Is(err, tc.class) {
+			if err == nil || tc.class != nil && !errors.Is(err, tc.class) {
 				t.Errorf("Create = %v, want one of class %v", err, tc.class)
 			}
-			wantText(t, err, tc.want...)
-			if got := files(t, bundle); got != before {
+			testx.WantText(t, err, tc.want...)
+			if got := testx.Files(t, bundle); got != before {
 				t.Errorf("files = %q, want %q", got, before)
 			}
-			if left := mountsBelow(t, bundle); len(left) > 0 {
+			if left := testx.MountsBelow(t, bundle); len(left) > 0 {
 				t.Errorf("mounts left: %v", left)
 			}
-			if _, err := s.Container("c1"); !errdefs.IsNotFound(err) {
-				t.Errorf("Container = %v, want not found", err)
-			}
+			_, err = s.Container("c1")
+			testx.WantError(t, err, errdefs.ErrNotFound)
 			engine.create = nil
-			if _, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())}); err != nil {
-				t.Errorf("Create with the id again: %v", err)
-			}
-			_, err = s.Delete(t.Context(), "c1", "")
-			must(t, err)
+			create(t, s, "c1", testx.NewBundle(t, goodSpec()))
+			remove(t, s, "c1")
 		})
-	}
-}
-
-func TestCreate_RefusesIDs(t *testing.T) {
-	s := newManager(t, &fakeEngine{})
-	for _, id := range []string{"", "..", "a/b", "../../etc"} {
-		_, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: newBundle(t, goodSpec())})
-		wantInvalid(t, err, "id", id)
-	}
-}
-
-// containerd makes the directory, but another client need not.
-func TestCreate_FailureRemovesTheRootfsItMade(t *testing.T) {
-	bundle := newBundle(t, goodSpec())
-	must(t, os.Remove(filepath.Join(bundle, rootfsDir)))
-	s := newManager(t, &fakeEngine{create: func(process.Config) error { return errors.New("broken") }})
-	if _, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tmpfs()}); err == nil {
-		t.Error("Create succeeded")
-	}
-	if got := files(t, bundle); got != specFile {
-		t.Errorf("files = %q, want %q", got, specFile)
 	}
 }
 
@@ -163,11 +144,11 @@ func TestCreate_AsksTheRuntime(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			spec := goodSpec()
 			tc.spec(spec)
-			bundle := newBundle(t, spec)
+			bundle := testx.NewBundle(t, spec)
 			engine := &fakeEngine{}
 			s := newManager(t, engine)
 			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: tc.options})
-			must(t, err)
+			testx.Must(t, err)
 			got := engine.made[0]
 			if got.Options != tc.want {
 				t.Errorf("options = %+v, want %+v", got.Options, tc.want)
@@ -182,9 +163,8 @@ func TestCreate_AsksTheRuntime(t *testing.T) {
 			if err != nil || rec.Root != tc.want.Root || rec.SystemdCgroup != tc.want.SystemdCgroup || rec.Pid != 4321 || rec.Exit != nil {
 				t.Errorf("state = %+v, %v", rec, err)
 			}
-			_, err = s.Delete(t.Context(), "c1", "")
-			must(t, err)
-			if got := files(t, bundle); got != "config.json rootfs" {
+			remove(t, s, "c1")
+			if got := testx.Files(t, bundle); got != "config.json rootfs" {
 				t.Errorf("files after Delete = %q", got)
 			}
 		})
@@ -202,13 +182,12 @@ func cleanUp(t *testing.T, bundle string) (int, process.Exit, error) {
 // comes after its death answers with it.
 func TestExit_IsOnDisk(t *testing.T) {
 	s := newManager(t, &fakeEngine{destroy: func() error { return errors.New("the shim dies here") }})
-	bundle := newBundle(t, goodSpec())
-	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
-	must(t, err)
-	must(t, c.Init().Start(t.Context()))
-	must(t, c.Init().Kill(15))
+	bundle := testx.NewBundle(t, goodSpec())
+	c := create(t, s, "c1", bundle)
+	testx.Must(t, c.Init().Start(t.Context()))
+	testx.Must(t, c.Init().Kill(15))
 	want, err := c.Init().Wait(t.Context())
-	must(t, err)
+	testx.Must(t, err)
 	pid, got, err := cleanUp(t, bundle)
 	if err != nil || pid != 4321 || got.Status != 128+15 || !got.At.Equal(want.At) {
 		t.Errorf("Remove = %d, %+v, %v, want 4321, %+v", pid, got, err, want)
@@ -218,36 +197,16 @@ func TestExit_IsOnDisk(t *testing.T) {
 func TestCreate_FailsWhereItCannotBeListed(t *testing.T) {
 	engine := &fakeEngine{}
 	s := newManager(t, engine)
-	home, bundle := newBundle(t, nil), newBundle(t, goodSpec())
+	home, bundle := testx.NewBundle(t, nil), testx.NewBundle(t, goodSpec())
 	s.KeepIndex(home, "/the/socket", nil)
-	must(t, os.Mkdir(filepath.Join(home, "shim.pod.json"), 0o700)) // the name is taken
+	testx.Must(t, os.Mkdir(filepath.Join(home, "shim.pod.json"), 0o700)) // the name is taken
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
-	wantText(t, err, `"c1"`, "shim.pod.json")
+	testx.WantText(t, err, `"c1"`, "shim.pod.json")
 	if len(engine.made) > 0 {
 		t.Error("the container was made all the same")
 	}
-	if got, want := files(t, bundle), "config.json"+" "+"rootfs"; got != want {
+	if got, want := testx.Files(t, bundle), "config.json"+" "+"rootfs"; got != want {
 		t.Errorf("files = %q, want %q", got, want)
-	}
-}
-
-// The interceptor of calls catches a panic, and the shim goes on. A container of which there is only a part must not
-// keep its id, nor the shim from its end.
-func TestCreate_PanicLeavesNoContainer(t *testing.T) {
-	s := newManager(t, &fakeEngine{create: func(process.Config) error { panic("a bug") }})
-	func() {
-		defer func() {
-			if p := recover(); p == nil {
-				t.Error("the panic was lost")
-			}
-		}()
-		_, _ = s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())})
-	}()
-	if c, err := s.Container("c1"); !errdefs.IsNotFound(err) {
-		t.Errorf("Container = %v, %v, want not found", c, err)
-	}
-	if !s.Shutdown() {
-		t.Error("the shim does not end")
 	}
 }
 
@@ -255,14 +214,14 @@ func TestCreate_PanicLeavesNoContainer(t *testing.T) {
 // what the shim has written.
 func TestCreate_WhatIsLeftIsFoundByTheDeleteCommand(t *testing.T) {
 	broken := fmt.Errorf("broken: %w", errdefs.ErrFailedPrecondition)
-	bundle := newBundle(t, goodSpec())
+	bundle := testx.NewBundle(t, goodSpec())
 	r := CreateRequest{ID: "c1", Bundle: bundle, Options: options.Options{Root: "/run/client"}}
 	s := newManager(t, &fakeEngine{create: func(process.Config) error { return errors.Join(broken, process.ErrLeft) }})
 	_, err := s.Create(t.Context(), r)
 	if !errors.Is(err, broken) {
 		t.Errorf("Create = %v, want %v", err, broken)
 	}
-	wantText(t, err, "left")
+	testx.WantText(t, err, "left")
 	if state, err := cleanup.ReadState(bundle); err != nil || state.Root != "/run/client/ns" {
 		t.Errorf("state in the bundle = %+v, %v, want one with the root /run/client/ns", state, err)
 	}

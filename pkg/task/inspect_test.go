@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"sandbox.internal/shim/pkg/internal/testx"
+
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/settings"
@@ -32,8 +34,8 @@ func TestInspect_TellsOfSettingsReadinessAndTheHost(t *testing.T) {
 	spec.Root.Path = t.TempDir()
 	s := newManager(t, &fakeEngine{pid: nobody})
 	o := allowing(options.Options{StopTimeout: "3s"})
-	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Options: o})
-	must(t, err)
+	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: testx.NewBundle(t, spec), Options: o})
+	testx.Must(t, err)
 	got := c.Inspect(inspect.MaxExecs)
 	if got.ID != "c1" || got.State != "created" || got.Launch.Init != inspect.ByLauncher || got.CPUSet != nil {
 		t.Errorf("container = %+v", got)
@@ -57,6 +59,5 @@ func TestInspect_TellsOfSettingsReadinessAndTheHost(t *testing.T) {
 	if got.Annotations[settings.Prefix+"notify"] != "true" {
 		t.Errorf("annotations = %v", got.Annotations)
 	}
-	_, err = s.Delete(t.Context(), "c1", "")
-	must(t, err)
+	remove(t, s, "c1")
 }

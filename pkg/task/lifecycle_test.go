@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 
+	"sandbox.internal/shim/pkg/internal/testx"
+
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -24,6 +26,30 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
+// create makes a container that has to come.
+func create(t *testing.T, m *Manager, id, bundle string) *Container {
+	t.Helper()
+	c, err := m.Create(t.Context(), CreateRequest{ID: id, Bundle: bundle})
+	testx.Must(t, err)
+	return c
+}
+
+// remove deletes a container.
+func remove(t *testing.T, m *Manager, id string) {
+	t.Helper()
+	_, err := m.Delete(t.Context(), id, "")
+	testx.Must(t, err)
+}
+
+// end kills init, and removes the container.
+func end(t *testing.T, m *Manager, c *Container) {
+	t.Helper()
+	testx.Must(t, c.Init().Kill(9))
+	_, err := c.Init().Wait(t.Context())
+	testx.Must(t, err)
+	remove(t, m, c.ID())
+}
+
 // containerd deletes a task whose client no longer waits for its Create, and
 // ends the shim only when it is told that there is none.
 func TestDelete_CancelsACreate(t *testing.T) {
@@ -31,18 +57,15 @@ func TestDelete_CancelsACreate(t *testing.T) {
 	s := newManager(t, engine)
 	created := make(chan error, 1)
 	go func() {
-		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())})
+		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: testx.NewBundle(t, goodSpec())})
 		created <- err
 	}()
 	<-engine.entered
-	if _, err := s.Delete(t.Context(), "c1", ""); !errdefs.IsNotFound(err) {
-		t.Errorf("Delete of a container being created = %v, want not found", err)
-	}
-	if err := <-created; !errors.Is(err, context.Canceled) {
-		t.Errorf("Create = %v, want that it was cancelled", err)
-	}
+	_, err := s.Delete(t.Context(), "c1", "")
+	testx.WantError(t, err, errdefs.ErrNotFound)
+	testx.WantError(t, <-created, context.Canceled)
 	s.Shutdown()
-	if !isClosed(s.Done()) {
+	if !testx.Closed(s.Done()) {
 		t.Error("Shutdown had no effect although no container is left")
 	}
 }
@@ -50,79 +73,58 @@ func TestDelete_CancelsACreate(t *testing.T) {
 // Between the death of all processes and the exit that is told, containerd would take the shim for one that is left
 // over.
 func TestPIDs_OfADeadContainerAreThatOfInit(t *testing.T) {
-	for _, tc := range []struct {
-		name     string
-		gone     bool // the cgroup
-		restored string
-		pid      int
-	}{
-		{name: "none in the cgroup", pid: 4321},
-		{name: "a scope that is gone", gone: true, pid: 4321},
-		{name: "to be restored", restored: "/image"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			dir := t.TempDir()
-			must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), nil, 0o600))
-			must(t, os.WriteFile(filepath.Join(dir, "memory.events"), []byte("oom_kill 0\n"), 0o600))
-			s := newManager(t, &fakeEngine{cgroup: dir})
-			r := CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec()), Checkpoint: tc.restored}
-			c, err := s.Create(t.Context(), r)
-			must(t, err)
-			if tc.gone {
-				must(t, os.RemoveAll(dir))
-			}
-			pids, err := c.PIDs()
-			if tc.restored != "" { // containerd would delete one without processes, and one that is not found
-				if !errors.Is(err, errdefs.ErrFailedPrecondition) {
-					t.Errorf("PIDs = %v, %v, want a failed precondition", pids, err)
-				}
-				return
-			}
-			must(t, err)
-			if !slices.Equal(pids, []int{tc.pid}) {
-				t.Errorf("PIDs = %v, want %d", pids, tc.pid)
-			}
-		})
+	for _, gone := range []bool{false, true} {
+		dir := t.TempDir()
+		testx.Write(t, filepath.Join(dir, "cgroup.procs"), "")
+		testx.Write(t, filepath.Join(dir, "memory.events"), "oom_kill 0\n")
+		c := create(t, newManager(t, &fakeEngine{cgroup: dir}), "c1", testx.NewBundle(t, goodSpec()))
+		if gone {
+			testx.Must(t, os.RemoveAll(dir))
+		}
+		if pids, err := c.PIDs(); err != nil || !slices.Equal(pids, []int{4321}) {
+			t.Errorf("PIDs = %v, %v, want init alone; the cgroup is gone: %t", pids, err, gone)
+		}
 	}
+	// containerd would delete a container without processes, and one that is not found.
+	r := CreateRequest{ID: "c1", Bundle: testx.NewBundle(t, goodSpec()), Checkpoint: "/image"}
+	c, err := newManager(t, &fakeEngine{}).Create(t.Context(), r)
+	testx.Must(t, err)
+	_, err = c.PIDs()
+	testx.WantError(t, err, errdefs.ErrFailedPrecondition)
 }
 
 func TestShutdown_WaitsForTheLastContainer(t *testing.T) {
 	engine := &fakeEngine{entered: make(chan string, 1), gate: make(chan struct{})}
 	s := newManager(t, engine)
-	bundle := newBundle(t, goodSpec())
-	created := make(chan struct{})
-	go func() {
-		defer close(created)
-		if _, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle}); err != nil {
-			t.Error(err)
+	bundle := testx.NewBundle(t, goodSpec())
+	again := CreateRequest{ID: "c1", Bundle: bundle}
+	wantNoEffect := func(while string) {
+		t.Helper()
+		s.Shutdown()
+		if testx.Closed(s.Done()) {
+			t.Errorf("Shutdown took effect while %s", while)
 		}
+	}
+	created := make(chan error, 1)
+	go func() {
+		_, err := s.Create(t.Context(), again)
+		created <- err
 	}()
 	<-engine.entered
 	// All of this answers while Create hangs.
-	for what, err := range map[string]error{
-		"Container": func() error { _, err := s.Container("c1"); return err }(),
-		"Status":    func() error { _, err := s.Status("c1", ""); return err }(),
-	} {
-		if !errdefs.IsNotFound(err) {
-			t.Errorf("%s while the container is being created = %v, want not found", what, err)
-		}
-	}
-	if _, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())}); !errdefs.IsAlreadyExists(err) {
-		t.Errorf("Create of an id that is being created = %v, want already exists", err)
-	}
-	s.Shutdown()
-	if isClosed(s.Done()) {
-		t.Error("Shutdown took effect while a container is being created")
-	}
+	_, err := s.Container("c1")
+	testx.WantError(t, err, errdefs.ErrNotFound)
+	_, err = s.Status("c1", "")
+	testx.WantError(t, err, errdefs.ErrNotFound)
+	_, err = s.Create(t.Context(), again)
+	testx.WantError(t, err, errdefs.ErrAlreadyExists)
+	wantNoEffect("a container is being created")
 	close(engine.gate)
-	within(t, "Create", created)
+	testx.Must(t, <-created)
 
-	s.Shutdown()
-	if isClosed(s.Done()) {
-		t.Error("Shutdown took effect while a container exists")
-	}
+	wantNoEffect("a container exists")
 	status, err := s.Delete(t.Context(), "c1", "")
-	must(t, err)
+	testx.Must(t, err)
 	if status.Exit.Status != 128+int(syscall.SIGKILL) {
 		t.Errorf("exit status of an init that was never started = %d, want 137", status.Exit.Status)
 	}
@@ -131,10 +133,9 @@ func TestShutdown_WaitsForTheLastContainer(t *testing.T) {
 	}
 	s.Shutdown()
 	s.Shutdown() // again does nothing
-	within(t, "Shutdown", s.Done())
-	if _, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle}); !errdefs.IsUnavailable(err) {
-		t.Errorf("Create after Shutdown = %v, want unavailable", err)
-	}
+	testx.Within(t, "Shutdown", s.Done())
+	_, err = s.Create(t.Context(), again)
+	testx.WantError(t, err, errdefs.ErrUnavailable)
 }
 
 func TestShutdown_AgainstCreate(t *testing.T) {
@@ -148,44 +149,41 @@ func TestShutdown_AgainstCreate(t *testing.T) {
 		})
 		both.Go(func() { s.Shutdown() })
 		both.Wait()
-		if refused.Load() && !isClosed(s.Done()) {
+		if refused.Load() && !testx.Closed(s.Done()) {
 			t.Fatal("Create was refused, and Shutdown did not take effect")
 		}
 	}
 }
 
 func TestCreate_OneOfManyWins(t *testing.T) {
-	var destroyed atomic.Int32
+	var destroyed, won atomic.Int32
 	s := newManager(t, &fakeEngine{destroy: func() error { destroyed.Add(1); return nil }})
-	bundle := newBundle(t, goodSpec())
-	count := func(call func() error, others func(error) bool) (won int) {
-		errs := make([]error, 20)
+	bundle := testx.NewBundle(t, goodSpec())
+	atOnce := func(call func()) {
 		var all sync.WaitGroup
-		for i := range errs {
-			all.Go(func() { errs[i] = call() })
+		for range 20 {
+			all.Go(call)
 		}
 		all.Wait()
-		for _, err := range errs {
-			switch {
-			case err == nil:
-				won++
-			case !others(err):
-				t.Errorf("error of one that lost: %v", err)
-			}
-		}
-		return won
 	}
-	if got := count(func() error {
-		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tmpfs()})
-		return err
-	}, errdefs.IsAlreadyExists); got != 1 {
+	atOnce(func() {
+		if _, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tmpfs()}); err == nil {
+			won.Add(1)
+		} else if !errdefs.IsAlreadyExists(err) {
+			t.Errorf("error of one that lost: %v", err)
+		}
+	})
+	if got := won.Load(); got != 1 {
 		t.Errorf("%d Creates succeeded, want 1", got)
 	}
-	if got := mountsBelow(t, bundle); len(got) != 1 {
+	if got := testx.MountsBelow(t, bundle); len(got) != 1 {
 		t.Errorf("mounts = %v, want one", got)
 	}
-	nobody := func(error) bool { return false }
-	count(func() error { _, err := s.Delete(t.Context(), "c1", ""); return err }, nobody)
+	atOnce(func() {
+		if _, err := s.Delete(t.Context(), "c1", ""); err != nil {
+			t.Errorf("Delete = %v", err)
+		}
+	})
 	if got := destroyed.Load(); got != 1 {
 		t.Errorf("the container was destroyed %d times, want once", got)
 	}
@@ -193,20 +191,16 @@ func TestCreate_OneOfManyWins(t *testing.T) {
 
 func TestCreate_ManyAtOnce(t *testing.T) {
 	s := newManager(t, &fakeEngine{})
-	_, err := s.Create(t.Context(), CreateRequest{ID: "keep", Bundle: newBundle(t, goodSpec())})
-	must(t, err)
+	create(t, s, "keep", testx.NewBundle(t, goodSpec()))
 	var all sync.WaitGroup
 	for i := range 20 {
-		id, bundle := fmt.Sprintf("c%d", i), newBundle(t, goodSpec())
+		id, bundle := fmt.Sprintf("c%d", i), testx.NewBundle(t, goodSpec())
 		all.Go(func() {
 			for range 5 {
-				if _, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: bundle}); err != nil {
-					t.Error(err)
-				}
-				if _, err := s.Container(id); err != nil {
-					t.Error(err)
-				}
-				if _, err := s.Delete(t.Context(), id, ""); err != nil {
+				_, created := s.Create(t.Context(), CreateRequest{ID: id, Bundle: bundle})
+				_, found := s.Container(id)
+				_, removed := s.Delete(t.Context(), id, "")
+				if err := errors.Join(created, found, removed); err != nil {
 					t.Error(err)
 				}
 				s.Shutdown() // one is left, so it has no effect
@@ -214,39 +208,61 @@ func TestCreate_ManyAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if isClosed(s.Done()) {
+	if testx.Closed(s.Done()) {
 		t.Error("Shutdown took effect while a container exists")
 	}
-	_, err = s.Delete(t.Context(), "keep", "")
-	must(t, err)
+	remove(t, s, "keep")
+}
+
+// panics calls f, whose panic the interceptor of calls would catch.
+func panics(t *testing.T, f func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Error("the panic was lost")
+		}
+	}()
+	f()
+}
+
+// A container of which there is only a part must not keep its id, nor the shim from its end. Nor must one that is gone
+// when its answer is written.
+func TestPanic_LeavesNoContainer(t *testing.T) {
+	bundle := testx.NewBundle(t, goodSpec())
+	inCreate := newManager(t, &fakeEngine{create: func(process.Config) error { panic("a bug") }})
+	panics(t, func() { _, _ = inCreate.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle}) })
+	inDelete := newManager(t, &fakeEngine{})
+	inDelete.KeepIndex(bundle, "/the/socket", func(int, process.Exit) ([]byte, error) { panic("a bug") })
+	create(t, inDelete, "c1", bundle)
+	panics(t, func() { _, _ = inDelete.Delete(t.Context(), "c1", "") })
+	for what, m := range map[string]*Manager{"Create": inCreate, "Delete": inDelete} {
+		if c, err := m.Container("c1"); !errdefs.IsNotFound(err) || !m.Shutdown() {
+			t.Errorf("after %s: Container = %v, %v, want not found and a shim that ends", what, c, err)
+		}
+	}
 }
 
 func TestDelete_CanBeTriedAgain(t *testing.T) {
 	broken := errors.New("broken")
 	engine := &fakeEngine{destroy: func() error { return broken }}
 	s := newManager(t, engine)
-	bundle := newBundle(t, goodSpec())
+	bundle := testx.NewBundle(t, goodSpec())
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tmpfs()})
-	must(t, err)
-	if _, err := s.Delete(t.Context(), "c1", ""); !errors.Is(err, broken) {
-		t.Errorf("Delete = %v, want %v", err, broken)
-	}
+	testx.Must(t, err)
+	_, err = s.Delete(t.Context(), "c1", "")
+	testx.WantError(t, err, broken)
 	s.Shutdown()
-	if isClosed(s.Done()) {
+	if testx.Closed(s.Done()) {
 		t.Error("Shutdown took effect though Delete had failed")
 	}
 	engine.destroy = nil
-	_, err = s.Delete(t.Context(), "c1", "")
-	must(t, err)
-	if left := mountsBelow(t, bundle); len(left) > 0 {
-		t.Errorf("mounts left: %v", left)
-	}
+	remove(t, s, "c1") // a mount that is left fails the test
 }
 
 // The delete command takes the answer as a proof that nothing is left. Delete may wait for its event after that: if the
 // shim is killed then, the answer has the exit.
 func TestDelete_LeavesItsAnswerLast(t *testing.T) {
-	home, bundle := newBundle(t, goodSpec()), newBundle(t, goodSpec())
+	home, bundle := testx.NewBundle(t, goodSpec()), testx.NewBundle(t, goodSpec())
 	index, answer := filepath.Join(home, "shim.pod.json"), filepath.Join(bundle, "shim.deleted")
 	s := newManagerTelling(t, &fakeEngine{}, func(e event.Event) {
 		if _, ok := e.(event.TaskDelete); ok {
@@ -256,10 +272,9 @@ func TestDelete_LeavesItsAnswerLast(t *testing.T) {
 		}
 	})
 	s.KeepIndex(home, "/the/socket", func(int, process.Exit) ([]byte, error) { return []byte("answer"), nil })
-	must(t, os.WriteFile(answer, []byte("\x00of a container that had this bundle before"), 0o600))
+	testx.Must(t, os.WriteFile(answer, []byte("\x00of a container that had this bundle before"), 0o600))
 	for id, bundle := range map[string]string{"home": home, "c1": bundle} {
-		_, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: bundle})
-		must(t, err)
+		create(t, s, id, bundle)
 	}
 	wantNoAnswer := func(when string) {
 		t.Helper()
@@ -268,74 +283,60 @@ func TestDelete_LeavesItsAnswerLast(t *testing.T) {
 		}
 	}
 	wantNoAnswer("after Create")
-	must(t, os.Rename(index, index+".kept"))
-	must(t, os.MkdirAll(filepath.Join(index, "in the way"), 0o700))
+	testx.Must(t, os.Rename(index, index+".kept"))
+	testx.Must(t, os.MkdirAll(filepath.Join(index, "in the way"), 0o700))
 	if _, err := s.Delete(t.Context(), "c1", ""); err == nil {
 		t.Error("Delete succeeded though the list of containers cannot be written")
 	}
 	wantNoAnswer("after a Delete that failed")
-	must(t, os.RemoveAll(index))
-	_, err := s.Delete(t.Context(), "c1", "")
-	must(t, err)
+	testx.Must(t, os.RemoveAll(index))
+	remove(t, s, "c1")
 	if got, err := os.ReadFile(answer); string(got) != "\x00answer" {
 		t.Errorf("%s = %q, %v, want the answer, and no socket of a shim that goes on", answer, got, err)
 	}
 }
 
-// The container is gone when its answer is written. It must not keep the shim from its end.
-func TestDelete_PanicAfterItLeavesNoContainer(t *testing.T) {
-	s := newManager(t, &fakeEngine{})
-	bundle := newBundle(t, goodSpec())
-	s.KeepIndex(bundle, "/the/socket", func(int, process.Exit) ([]byte, error) { panic("a bug") })
-	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
-	must(t, err)
-	func() {
-		defer func() {
-			if p := recover(); p == nil {
-				t.Error("the panic was lost")
-			}
-		}()
-		_, _ = s.Delete(t.Context(), "c1", "")
-	}()
-	if c, err := s.Container("c1"); !errdefs.IsNotFound(err) || !s.Shutdown() {
-		t.Errorf("Container = %v, %v, want not found and a shim that ends", c, err)
-	}
-}
-
 func TestRootfs_Mounts(t *testing.T) {
 	source := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(source, "marker"), nil, 0o600))
-	for _, tc := range []struct {
-		name   string
+	testx.Write(t, filepath.Join(source, "marker"), "")
+	bind := mount.Mount{Type: "bind", Source: source, Options: []string{"rbind", "ro"}}
+	for name, tc := range map[string]struct {
 		mounts []mount.Mount
-		want   int
+		busy   bool // somebody else's shell stands in the root file system
 	}{
-		{"none", nil, 0},
-		{"a bind mount", []mount.Mount{{Type: "bind", Source: source, Options: []string{"rbind", "ro"}}}, 1},
-		{"one on the other", append(tmpfs(), mount.Mount{Type: "bind", Source: source, Options: []string{"bind"}}), 2},
+		"none":             {},
+		"a bind mount":     {mounts: []mount.Mount{bind}},
+		"one on the other": {mounts: append(tmpfs(), bind)},
+		"one that is busy": {mounts: append(tmpfs(), bind), busy: true},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			bundle := newBundle(t, goodSpec())
-			marker := filepath.Join(bundle, rootfsDir, "marker")
-			engine := &fakeEngine{create: func(process.Config) error {
-				if _, err := os.Stat(marker); tc.want > 0 && err != nil {
-					t.Errorf("at the engine's Create: %v", err)
+		t.Run(name, func(t *testing.T) {
+			bundle := testx.NewBundle(t, goodSpec())
+			rootfs := filepath.Join(bundle, rootfsDir)
+			s := newManager(t, &fakeEngine{create: func(process.Config) error {
+				if there := testx.Exists(filepath.Join(rootfs, "marker")); there != (len(tc.mounts) > 0) {
+					t.Errorf("at the engine's Create the file is there: %t", there)
 				}
 				return nil
-			}}
-			s := newManager(t, engine)
+			}})
 			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tc.mounts})
-			must(t, err)
-			if got := mountsBelow(t, bundle); len(got) != tc.want {
-				t.Errorf("mounts = %v, want %d", got, tc.want)
+			testx.Must(t, err)
+			if got := testx.MountsBelow(t, bundle); len(got) != len(tc.mounts) {
+				t.Errorf("mounts = %v, want %d", got, len(tc.mounts))
 			}
-			_, err = s.Delete(t.Context(), "c1", "")
-			must(t, err)
-			if left := mountsBelow(t, bundle); len(left) > 0 {
+			if tc.busy {
+				cmd := exec.Command("/bin/cat")
+				cmd.Dir = rootfs
+				stdin, err := cmd.StdinPipe()
+				testx.Must(t, err)
+				testx.Must(t, cmd.Start())
+				defer func() { _ = stdin.Close(); testx.Must(t, cmd.Wait()) }()
+			}
+			remove(t, s, "c1")
+			if left := testx.MountsBelow(t, bundle); len(left) > 0 {
 				t.Errorf("mounts left: %v", left)
 			}
-			if _, err := os.Stat(filepath.Join(source, "marker")); err != nil {
-				t.Errorf("the source was touched: %v", err)
+			if !testx.Exists(filepath.Join(source, "marker")) {
+				t.Error("the source was touched")
 			}
 		})
 	}
@@ -343,35 +344,42 @@ func TestRootfs_Mounts(t *testing.T) {
 
 // A client need not leave the mounting to the shim.
 func TestRootfs_OfTheClientStays(t *testing.T) {
-	bundle := newBundle(t, goodSpec())
+	bundle := testx.NewBundle(t, goodSpec())
 	rootfs := filepath.Join(bundle, rootfsDir)
-	must(t, unix.Mount("tmpfs", rootfs, "tmpfs", 0, ""))
-	defer func() { must(t, unix.Unmount(rootfs, 0)) }()
+	testx.Must(t, unix.Mount("tmpfs", rootfs, "tmpfs", 0, ""))
+	defer func() { testx.Must(t, unix.Unmount(rootfs, 0)) }()
 	s := newManager(t, &fakeEngine{})
-	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
-	must(t, err)
-	_, err = s.Delete(t.Context(), "c1", "")
-	must(t, err)
-	if mounts := mountsBelow(t, bundle); len(mounts) != 1 {
+	create(t, s, "c1", bundle)
+	remove(t, s, "c1")
+	if mounts := testx.MountsBelow(t, bundle); len(mounts) != 1 {
 		t.Errorf("mounts = %v, want that of the client", mounts)
 	}
 }
 
-// Somebody else's shell stands in the root file system.
-func TestRootfs_IsDetachedWhileBusy(t *testing.T) {
-	s := newManager(t, &fakeEngine{})
-	bundle := newBundle(t, goodSpec())
-	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tmpfs()})
-	must(t, err)
-	cmd := exec.Command("/bin/cat")
-	cmd.Dir = filepath.Join(bundle, rootfsDir)
-	stdin, err := cmd.StdinPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	defer func() { _ = stdin.Close(); must(t, cmd.Wait()) }()
-	_, err = s.Delete(t.Context(), "c1", "")
-	must(t, err)
-	if left := mountsBelow(t, bundle); len(left) > 0 {
-		t.Errorf("mounts left: %v", left)
+// A shim that lives for long does not remember all that it ever had, and forgets a container when its id is used again,
+// even if that fails.
+func TestDelete_IsRememberedForTheLastContainers(t *testing.T) {
+	engine := &fakeEngine{}
+	s := newManager(t, engine)
+	bundle := testx.NewBundle(t, goodSpec())
+	for i := range keptDeleted + 1 {
+		create(t, s, fmt.Sprint("c", i), bundle)
+		remove(t, s, fmt.Sprint("c", i))
+	}
+	create(t, s, "c2", bundle)
+	for id, want := range map[string]process.State{"c1": process.Deleted, "c2": process.Created} {
+		if status, err := s.Status(id, ""); err != nil || status.State != want {
+			t.Errorf("status of %s = %v (%v), want %v", id, status.State, err, want)
+		}
+	}
+	broken := errors.New("no container")
+	engine.create = func(process.Config) error { return broken }
+	_, err := s.Create(t.Context(), CreateRequest{ID: "c3", Bundle: bundle})
+	testx.WantError(t, err, broken)
+	for _, id := range []string{"c0", "c3"} {
+		_, err := s.Status(id, "")
+		testx.WantError(t, err, errdefs.ErrNotFound)
+		_, err = s.Delete(t.Context(), id, "")
+		testx.WantError(t, err, errdefs.ErrNotFound)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"sandbox.internal/shim/pkg/internal/testx"
+
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -45,7 +47,7 @@ func (g *gate) admit() (adapt func(*specs.Spec) error, err error) {
 func podOf(t *testing.T, m *Manager) *gate {
 	t.Helper()
 	g := &gate{refusal: fmt.Errorf("not now: %w", errdefs.ErrFailedPrecondition)}
-	must(t, m.AddPod("s", newBundle(t, nil), g.admit))
+	testx.Must(t, m.AddPod("s", testx.NewBundle(t, nil), g.admit))
 	return g
 }
 
@@ -55,19 +57,19 @@ func TestAddPod_RefusesContainersUntilTheyAreAdmitted(t *testing.T) {
 	m := newManager(t, &fakeEngine{})
 	pod := podOf(t, m)
 	create := func() error {
-		_, err := m.Create(t.Context(), CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
+		_, err := m.Create(t.Context(), CreateRequest{ID: "m", Bundle: testx.NewBundle(t, goodSpec())})
 		return err
 	}
 	if err := create(); !errors.Is(err, pod.refusal) {
 		t.Errorf("Create = %v, want %v", err, pod.refusal)
 	}
 	pod.set(func(spec *specs.Spec) error { spec.Hostname = "of the pod"; return nil })
-	must(t, create())
+	testx.Must(t, create())
 	if got := m.Containers()[0].Init().Status().ID; got != "m" {
 		t.Errorf("Containers = %q, want m", got)
 	}
 	pod.set(nil)
-	_, err := m.Create(t.Context(), CreateRequest{ID: "m2", Bundle: newBundle(t, goodSpec())})
+	_, err := m.Create(t.Context(), CreateRequest{ID: "m2", Bundle: testx.NewBundle(t, goodSpec())})
 	if !errors.Is(err, pod.refusal) {
 		t.Errorf("Create = %v, want %v", err, pod.refusal)
 	}
@@ -75,7 +77,7 @@ func TestAddPod_RefusesContainersUntilTheyAreAdmitted(t *testing.T) {
 
 // Who refuses containers and then stops all has stopped all there will ever be.
 func TestAdmit_RefusesAgainstCreate(t *testing.T) {
-	bundle := newBundle(t, goodSpec())
+	bundle := testx.NewBundle(t, goodSpec())
 	for range 100 {
 		m := newManager(t, &fakeEngine{})
 		pod := podOf(t, m)
@@ -90,10 +92,9 @@ func TestAdmit_RefusesAgainstCreate(t *testing.T) {
 		if got := len(m.Containers()); got > reserved {
 			t.Fatalf("%d containers, %d of which were reserved before they were refused", got, reserved)
 		}
-		must(t, m.StopAll(t.Context()))
+		testx.Must(t, m.StopAll(t.Context()))
 		for _, c := range m.Containers() {
-			_, err := m.Delete(t.Context(), c.ID(), "")
-			must(t, err)
+			remove(t, m, c.ID())
 		}
 	}
 }
@@ -112,22 +113,22 @@ func TestShutdownPod_LeavesAnAnswerOfWhatHasGone(t *testing.T) {
 		{"the list of containers is left", exit, true, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bundle := newBundle(t, goodSpec())
+			bundle := testx.NewBundle(t, goodSpec())
 			m := newManager(t, &fakeEngine{})
 			m.KeepIndex(bundle, "/the/socket", func(pid int, e process.Exit) ([]byte, error) {
 				return fmt.Appendf(nil, "pid %d, status %d", pid, e.Status), nil
 			})
-			must(t, m.AddPod("pod", bundle, (&gate{}).admit))
-			must(t, m.SetPodPid(42))
+			testx.Must(t, m.AddPod("pod", bundle, (&gate{}).admit))
+			testx.Must(t, m.SetPodPid(42))
 			list := filepath.Join(bundle, "shim.pod.json")
 			if tt.busy {
-				must(t, os.Remove(list))
-				must(t, os.MkdirAll(filepath.Join(list, "in the way"), 0o700))
+				testx.Must(t, os.Remove(list))
+				testx.Must(t, os.MkdirAll(filepath.Join(list, "in the way"), 0o700))
 			}
 			if err := m.ShutdownPod(42, tt.exit); (err != nil) != tt.busy {
 				t.Errorf("ShutdownPod = %v, want an error: %t", err, tt.busy)
 			}
-			if !isClosed(m.Done()) {
+			if !testx.Closed(m.Done()) {
 				t.Error("the shim goes on")
 			}
 			if got, err := os.ReadFile(filepath.Join(bundle, "shim.deleted")); string(got) != tt.want {
@@ -156,8 +157,8 @@ func TestShutdownPod_AdmitsNoContainerBeforeTheShimEnds(t *testing.T) {
 				t.Fatal("a container was admitted between the end of the pod and that of the shim")
 			}
 		}
-		must(t, <-done)
-		if !isClosed(m.Done()) {
+		testx.Must(t, <-done)
+		if !testx.Closed(m.Done()) {
 			t.Error("the shim does not end")
 		}
 	}

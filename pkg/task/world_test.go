@@ -262,24 +262,6 @@ func mountsBelow(t *testing.T, dir string) []string {
 
 func tmpfs() []mount.Mount { return []mount.Mount{{Type: "tmpfs", Source: "tmpfs"}} }
 
-func within(t *testing.T, what string, done <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-done:
-	case <-time.After(10 * time.Second):
-		t.Fatalf("%s did not come within 10 s", what)
-	}
-}
-
-func isClosed(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
-}
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
