@@ -14,12 +14,25 @@ import (
 	"testing"
 	"time"
 
+	"sandbox.internal/shim/pkg/internal/testx"
+
 	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 )
+
+func goodSpec() *specs.Spec {
+	return &specs.Spec{
+		Root:    &specs.Root{Path: "rootfs"},
+		Process: &specs.Process{Args: []string{"true"}, Cwd: "/"},
+		Linux:   &specs.Linux{CgroupsPath: "/c"},
+	}
+}
+
+func tmpfs() []mount.Mount { return []mount.Mount{{Type: "tmpfs", Source: "tmpfs"}} }
 
 // request is that for container c1.
 func request(bundle string, container func(context.Context, process.Config) error) Request {
@@ -49,36 +62,36 @@ func TestRun_OneContainer(t *testing.T) {
 		{name: "a bundle without a record", pid: 0, exit: process.Exit{Status: 137}, root: defaultRoot, spec: true},
 		{name: "a record of an init that lived", prepare: func(t *testing.T, b string) {
 			t.Helper()
-			must(t, State{Root: "/r/ns", SystemdCgroup: true, Pid: 7}.Write(b))
+			testx.Must(t, State{Root: "/r/ns", SystemdCgroup: true, Pid: 7}.Write(b))
 		}, pid: 7, exit: process.Exit{Status: 137}, root: "/r/ns", systemd: true, spec: true},
 		{name: "a record of an init that exited", prepare: func(t *testing.T, b string) {
 			t.Helper()
-			must(t, State{Root: "/r/ns", Pid: 7, Exit: &exit}.Write(b))
+			testx.Must(t, State{Root: "/r/ns", Pid: 7, Exit: &exit}.Write(b))
 		}, pid: 7, exit: exit, root: "/r/ns", spec: true},
 		{name: "a broken record", prepare: func(t *testing.T, b string) {
 			t.Helper()
-			must(t, os.WriteFile(filepath.Join(b, stateFile), []byte("{half"), 0o600))
+			testx.Must(t, os.WriteFile(filepath.Join(b, stateFile), []byte("{half"), 0o600))
 		}, exit: process.Exit{Status: 137}, root: defaultRoot, spec: true},
 		{name: "a broken configuration", prepare: func(t *testing.T, b string) {
 			t.Helper()
-			must(t, os.WriteFile(filepath.Join(b, "config.json"), []byte("{half"), 0o600))
+			testx.Must(t, os.WriteFile(filepath.Join(b, "config.json"), []byte("{half"), 0o600))
 		}, exit: process.Exit{Status: 137}, root: defaultRoot},
 		{name: "a configuration that Create would refuse", prepare: func(t *testing.T, b string) {
 			t.Helper()
-			must(t, os.WriteFile(filepath.Join(b, "config.json"), []byte("{}"), 0o600))
+			testx.Must(t, os.WriteFile(filepath.Join(b, "config.json"), []byte("{}"), 0o600))
 		}, exit: process.Exit{Status: 137}, root: defaultRoot},
 		{name: "a bundle that is gone", prepare: func(t *testing.T, b string) {
 			t.Helper()
-			must(t, os.RemoveAll(b))
+			testx.Must(t, os.RemoveAll(b))
 		}, exit: process.Exit{Status: 137}, root: defaultRoot},
 		{name: "a root file system that is mounted", prepare: func(t *testing.T, b string) {
 			t.Helper()
-			must(t, mount.All(tmpfs(), filepath.Join(b, "rootfs")))
-			must(t, mount.All(tmpfs(), filepath.Join(b, "rootfs")))
+			testx.Must(t, mount.All(tmpfs(), filepath.Join(b, "rootfs")))
+			testx.Must(t, mount.All(tmpfs(), filepath.Join(b, "rootfs")))
 		}, exit: process.Exit{Status: 137}, root: defaultRoot, spec: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			bundle := newBundle(t, goodSpec())
+			bundle := testx.NewBundle(t, goodSpec())
 			if tc.prepare != nil {
 				tc.prepare(t, bundle)
 			}
@@ -86,7 +99,7 @@ func TestRun_OneContainer(t *testing.T) {
 				start := time.Now()
 				var asked process.Config
 				pid, got, err := request(bundle, removed(&asked)).Run(t.Context())
-				must(t, err)
+				testx.Must(t, err)
 				if pid != tc.pid || got.Status != tc.exit.Status {
 					t.Errorf("pid, status = %d, %d, want %d, %d", pid, got.Status, tc.pid, tc.exit.Status)
 				}
@@ -100,7 +113,7 @@ func TestRun_OneContainer(t *testing.T) {
 				if asked.ID != "c1" || asked.Root != tc.root || asked.SystemdCgroup != tc.systemd || (asked.Spec != nil) != tc.spec {
 					t.Errorf("asked to remove %+v, want root %q, systemd %t, spec %t", asked, tc.root, tc.systemd, tc.spec)
 				}
-				if left := mountsBelow(t, bundle); len(left) > 0 {
+				if left := testx.MountsBelow(t, bundle); len(left) > 0 {
 					t.Errorf("mounts left: %v", left)
 				}
 			}
@@ -116,26 +129,26 @@ func TestRun_RefusesIDs(t *testing.T) {
 		})
 		r.ID = id
 		_, _, err := r.Run(t.Context())
-		wantInvalid(t, err, "id", id)
+		testx.WantInvalid(t, err, "id", id)
 	}
 }
 
 func TestRun_UnmountsAlsoWhereTheContainerStays(t *testing.T) {
-	bundle := newBundle(t, goodSpec())
-	must(t, mount.All(tmpfs(), filepath.Join(bundle, "rootfs")))
-	must(t, State{Root: "/r", Pid: 7}.Write(bundle))
+	bundle := testx.NewBundle(t, goodSpec())
+	testx.Must(t, mount.All(tmpfs(), filepath.Join(bundle, "rootfs")))
+	testx.Must(t, State{Root: "/r", Pid: 7}.Write(bundle))
 	broken := errors.New("broken")
 	pid, _, err := request(bundle, func(context.Context, process.Config) error { return broken }).Run(t.Context())
 	if !errors.Is(err, broken) || pid != 7 {
 		t.Errorf("Remove = %d, %v, want 7, %v", pid, err, broken)
 	}
-	if left := mountsBelow(t, bundle); len(left) > 0 {
+	if left := testx.MountsBelow(t, bundle); len(left) > 0 {
 		t.Errorf("mounts left: %v", left)
 	}
 }
 
 func TestRun_TakesTurns(t *testing.T) {
-	bundle := newBundle(t, goodSpec())
+	bundle := testx.NewBundle(t, goodSpec())
 	var inside, calls atomic.Int32
 	var all sync.WaitGroup
 	for range 8 {
@@ -160,16 +173,16 @@ func TestRun_TakesTurns(t *testing.T) {
 }
 
 func TestRun_GivesUpItsTurnWithItsContext(t *testing.T) {
-	bundle := newBundle(t, goodSpec())
+	bundle := testx.NewBundle(t, goodSpec())
 	unlock, err := lockBundle(t.Context(), bundle)
-	must(t, err)
+	testx.Must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
 	var asked process.Config
 	if _, _, err = request(bundle, removed(&asked)).Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Remove while another holds the bundle = %v, want deadline exceeded", err)
 	}
-	wantText(t, err, bundle)
+	testx.WantText(t, err, bundle)
 	if asked.ID != "" {
 		t.Error("Remove went on without its turn")
 	}
@@ -183,14 +196,14 @@ func TestRun_GivesUpItsTurnWithItsContext(t *testing.T) {
 func TestRun_FailsWhereAFileOfTheBundleCannotBeRead(t *testing.T) {
 	for _, file := range []string{stateFile, "config.json", indexLink} {
 		t.Run(file, func(t *testing.T) {
-			bundle := newBundle(t, goodSpec())
-			must(t, State{Root: "/r/ns"}.Write(bundle))
+			bundle := testx.NewBundle(t, goodSpec())
+			testx.Must(t, State{Root: "/r/ns"}.Write(bundle))
 			path := filepath.Join(bundle, file)
 			_ = os.Remove(path) // the link is not there
-			must(t, os.Symlink(file, path))
+			testx.Must(t, os.Symlink(file, path))
 			if file == indexLink {
-				must(t, os.RemoveAll(bundle))
-				must(t, os.Symlink(filepath.Base(bundle), bundle))
+				testx.Must(t, os.RemoveAll(bundle))
+				testx.Must(t, os.Symlink(filepath.Base(bundle), bundle))
 			}
 			_, _, err := request(bundle, func(context.Context, process.Config) error {
 				t.Error("a container was removed")
@@ -199,43 +212,43 @@ func TestRun_FailsWhereAFileOfTheBundleCannotBeRead(t *testing.T) {
 			if !errors.Is(err, unix.ELOOP) {
 				t.Errorf("Run = %v, want an error of the file", err)
 			}
-			wantText(t, err, file)
+			testx.WantText(t, err, file)
 		})
 	}
 }
 
 // A file system whose daemon is dead answers nothing that it is asked.
 func TestUnmountRootfs_OfAFUSEFileSystemWithoutItsDaemon(t *testing.T) {
-	bundle := newBundle(t, goodSpec())
+	bundle := testx.NewBundle(t, goodSpec())
 	rootfs := filepath.Join(bundle, "rootfs")
-	must(t, mount.All(tmpfs(), rootfs)) // below it
+	testx.Must(t, mount.All(tmpfs(), rootfs)) // below it
 	daemon, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		t.Skip("SKIPPED: needs FUSE in the kernel")
 	}
-	must(t, err)
-	must(t, unix.Mount("none", rootfs, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", daemon.Fd())))
+	testx.Must(t, err)
+	testx.Must(t, unix.Mount("none", rootfs, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", daemon.Fd())))
 	t.Cleanup(func() { _ = unix.Unmount(rootfs, unix.MNT_DETACH) }) // if the test fails
-	must(t, daemon.Close())
+	testx.Must(t, daemon.Close())
 	if _, err := os.Lstat(rootfs); !errors.Is(err, unix.ENOTCONN) {
 		t.Fatalf("lstat = %v, want %v", err, unix.ENOTCONN)
 	}
-	must(t, UnmountRootfs(bundle))
-	if left := mountsBelow(t, bundle); len(left) > 0 {
+	testx.Must(t, UnmountRootfs(bundle))
+	if left := testx.MountsBelow(t, bundle); len(left) > 0 {
 		t.Errorf("mounts left: %v", left)
 	}
 }
 
 // A client that makes the bundle itself may have a link there, or mount something below.
 func TestUnmountRootfs_BehindALinkAndBelow(t *testing.T) {
-	bundle := newBundle(t, goodSpec())
+	bundle := testx.NewBundle(t, goodSpec())
 	rootfs := filepath.Join(bundle, "rootfs")
-	must(t, os.RemoveAll(rootfs))
-	must(t, os.MkdirAll(filepath.Join(bundle, "real/sub"), 0o700))
-	must(t, os.Symlink("real", rootfs))
-	must(t, mount.All(tmpfs(), filepath.Join(bundle, "real/sub")))
-	must(t, UnmountRootfs(bundle))
-	if left := mountsBelow(t, bundle); len(left) > 0 {
+	testx.Must(t, os.RemoveAll(rootfs))
+	testx.Must(t, os.MkdirAll(filepath.Join(bundle, "real/sub"), 0o700))
+	testx.Must(t, os.Symlink("real", rootfs))
+	testx.Must(t, mount.All(tmpfs(), filepath.Join(bundle, "real/sub")))
+	testx.Must(t, UnmountRootfs(bundle))
+	if left := testx.MountsBelow(t, bundle); len(left) > 0 {
 		t.Errorf("mounts left: %v", left)
 	}
 }

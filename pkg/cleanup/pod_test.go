@@ -9,11 +9,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 
 	"golang.org/x/sys/unix"
 
@@ -41,10 +47,10 @@ func newHousehold(t *testing.T, home string, pod bool, ids ...string) *household
 	if pod {
 		spec = nil
 	}
-	h.bundles[home] = newBundle(t, spec)
+	h.bundles[home] = testx.NewBundle(t, spec)
 	s.SetShim(h.bundles[home], "/the/socket", nil)
 	if pod {
-		must(t, s.SetPod(home, h.bundles[home], true))
+		testx.Must(t, s.SetPod(home, h.bundles[home], true))
 	} else {
 		h.create(&s, home)
 	}
@@ -57,10 +63,10 @@ func newHousehold(t *testing.T, home string, pod bool, ids ...string) *household
 func (h *household) create(s *Index, id string) {
 	h.t.Helper()
 	if h.bundles[id] == "" {
-		h.bundles[id] = newBundle(h.t, goodSpec())
+		h.bundles[id] = testx.NewBundle(h.t, goodSpec())
 	}
-	must(h.t, s.Add(id, h.bundles[id], "/r"))
-	must(h.t, State{Root: "/r"}.Write(h.bundles[id]))
+	testx.Must(h.t, s.Add(id, h.bundles[id], "/r"))
+	testx.Must(h.t, State{Root: "/r"}.Write(h.bundles[id]))
 }
 
 // delete is one delete command. It answers what it removed.
@@ -181,7 +187,7 @@ func TestRun_GoesOnWhereOneFails(t *testing.T) {
 	if got != "b pod s" {
 		t.Errorf("delete of s removed %q, want b again", got)
 	}
-	wantText(t, err, `"b"`, "it does not die")
+	testx.WantText(t, err, `"b"`, "it does not die")
 	h.failing = nil
 	if got, err := h.delete("s"); err != nil || got != "b pod s" {
 		t.Errorf("third delete removed %q, %v", got, err)
@@ -209,7 +215,7 @@ func TestRun_ForAllAtOnce(t *testing.T) {
 func TestRun_OfAMemberDoesNotWaitForTheWholePod(t *testing.T) {
 	h := newHousehold(t, "s", true, "a", "b")
 	unlock, err := lockBundle(t.Context(), h.bundles["s"])
-	must(t, err)
+	testx.Must(t, err)
 	if got, err := h.delete("a"); err != nil || got != "a" {
 		t.Errorf("delete of a while another removes the pod removed %q, %v, want a alone", got, err)
 	}
@@ -221,19 +227,19 @@ func TestRun_OfAMemberDoesNotWaitForTheWholePod(t *testing.T) {
 			t.Errorf("delete of s removed %q, %v, want all", got, err)
 		}
 	}()
-	if isClosed(waited) {
+	if testx.Closed(waited) {
 		t.Error("delete of s did not wait")
 	}
 	unlock()
-	within(t, "delete of s", waited)
+	testx.Within(t, "delete of s", waited)
 }
 
 func TestRun_LeavesWhatOnlyHasTheSameName(t *testing.T) {
 	h := newHousehold(t, "s", true, "a", "b")
 	other := newHousehold(t, "s2", true)
 	// The shim died; somebody removed a's bundle, and made a container of that id in another pod.
-	must(t, os.Remove(filepath.Join(h.bundles["a"], indexLink)))
-	must(t, os.Symlink(other.bundles["s2"], filepath.Join(h.bundles["a"], indexLink)))
+	testx.Must(t, os.Remove(filepath.Join(h.bundles["a"], indexLink)))
+	testx.Must(t, os.Symlink(other.bundles["s2"], filepath.Join(h.bundles["a"], indexLink)))
 	if got, err := h.delete("s"); err != nil || got != "b pod s" {
 		t.Errorf("delete removed %q, %v, want all but a", got, err)
 	}
@@ -242,7 +248,7 @@ func TestRun_LeavesWhatOnlyHasTheSameName(t *testing.T) {
 func TestRun_WhereABundleIsGone(t *testing.T) {
 	for _, gone := range []string{"s", "a"} {
 		h := newHousehold(t, "s", true, "a", "b")
-		must(t, os.RemoveAll(h.bundles[gone]))
+		testx.Must(t, os.RemoveAll(h.bundles[gone]))
 		want := map[string]string{"s": "b", "a": "a b pod s"}[gone]
 		if got, err := h.delete("b"); err != nil || got != want {
 			t.Errorf("delete without the bundle of %s removed %q, %v, want %q", gone, got, err, want)
@@ -254,19 +260,19 @@ func TestRun_WhereABundleIsGone(t *testing.T) {
 func TestIndex_MovesWhenItsBundleGoes(t *testing.T) {
 	h := &household{t: t, bundles: map[string]string{}, failing: map[string]error{}}
 	var s Index
-	h.bundles["a"] = newBundle(t, goodSpec())
+	h.bundles["a"] = testx.NewBundle(t, goodSpec())
 	s.SetShim(h.bundles["a"], "/the/socket", nil)
 	for _, id := range []string{"a", "b", "c", "d"} {
 		h.create(&s, id)
 	}
 	leave := func(id string) {
 		t.Helper()
-		must(t, RemoveState(h.bundles[id]))
-		must(t, s.Remove(id, h.bundles[id]))
-		if got, want := files(t, h.bundles[id]), "config.json"+" "+"rootfs"; got != want {
+		testx.Must(t, RemoveState(h.bundles[id]))
+		testx.Must(t, s.Remove(id, h.bundles[id]))
+		if got, want := testx.Files(t, h.bundles[id]), "config.json"+" "+"rootfs"; got != want {
 			t.Errorf("files in the bundle of %s = %q, want %q", id, got, want)
 		}
-		must(t, os.RemoveAll(h.bundles[id])) // as containerd does
+		testx.Must(t, os.RemoveAll(h.bundles[id])) // as containerd does
 	}
 	leave("a")
 	if got, err := h.delete("d"); err != nil || got != "b c d" {
@@ -300,12 +306,12 @@ func TestIndex_OfAShimWhoseBundleIsGone(t *testing.T) {
 
 // containerd gave the sandbox up and removed its bundle; what is in the one that is home now is no sandbox's.
 func TestIndex_OfASandboxWhoseBundleIsGone(t *testing.T) {
-	h := &household{t: t, bundles: map[string]string{"s": newBundle(t, nil)}, failing: map[string]error{}}
+	h := &household{t: t, bundles: map[string]string{"s": testx.NewBundle(t, nil)}, failing: map[string]error{}}
 	var s Index
 	s.SetShim(h.bundles["s"], "/the/socket", nil)
-	must(t, s.SetPod("s", h.bundles["s"], true))
+	testx.Must(t, s.SetPod("s", h.bundles["s"], true))
 	h.create(&s, "a")
-	must(t, os.RemoveAll(h.bundles["s"]))
+	testx.Must(t, os.RemoveAll(h.bundles["s"]))
 	h.create(&s, "b")
 	h.lives = true
 	if got, err := h.delete("b"); err != nil || got != "b" {
@@ -323,16 +329,16 @@ func TestRun_BundlesBehindALink(t *testing.T) {
 	for _, pod := range []bool{false, true} {
 		t.Run(fmt.Sprintf("pod=%t", pod), func(t *testing.T) {
 			link := filepath.Join(t.TempDir(), "run")
-			must(t, os.Symlink("/", link))
-			plain := newBundle(t, goodSpec())
+			testx.Must(t, os.Symlink("/", link))
+			plain := testx.NewBundle(t, goodSpec())
 			h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{
-				"s": link + plain, "a": link + newBundle(t, goodSpec()),
+				"s": link + plain, "a": link + testx.NewBundle(t, goodSpec()),
 			}}
 			var s Index
 			s.SetShim(plain, "/the/socket", nil)
 			want := "a s"
 			if pod {
-				must(t, s.SetPod("s", h.bundles["s"], true))
+				testx.Must(t, s.SetPod("s", h.bundles["s"], true))
 				want = "a pod s"
 			} else {
 				h.create(&s, "s")
@@ -349,9 +355,9 @@ func TestRun_BundlesBehindALink(t *testing.T) {
 
 // The shim was started for a container that never came to be listed, since its Create was refused, say.
 func TestRun_WithoutAContainerInTheIndexBundle(t *testing.T) {
-	h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{"a": newBundle(t, goodSpec())}}
+	h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{"a": testx.NewBundle(t, goodSpec())}}
 	var s Index
-	s.SetShim(newBundle(t, nil), "/the/socket", nil)
+	s.SetShim(testx.NewBundle(t, nil), "/the/socket", nil)
 	h.create(&s, "a")
 	if got, err := h.delete("a"); err != nil || got != "a" {
 		t.Errorf("delete removed %q, %v, want a and nothing else", got, err)
@@ -362,7 +368,7 @@ func TestRun_WithoutAContainerInTheIndexBundle(t *testing.T) {
 }
 
 func TestRun_WhereTheIndexBundlesContainerWasNotTheFirst(t *testing.T) {
-	h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{"s": newBundle(t, goodSpec())}}
+	h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{"s": testx.NewBundle(t, goodSpec())}}
 	var s Index
 	s.SetShim(h.bundles["s"], "/the/socket", nil)
 	h.create(&s, "a")
@@ -379,10 +385,10 @@ func TestRun_MakesNoFileInABundle(t *testing.T) {
 		h := newHousehold(t, "s", true, "a", "b")
 		h.failing["b"] = errors.New("it does not die")
 		watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-		must(t, err)
+		testx.Must(t, err)
 		for _, bundle := range h.bundles {
 			_, err := unix.InotifyAddWatch(watch, bundle, unix.IN_CREATE|unix.IN_MOVED_TO)
-			must(t, err)
+			testx.Must(t, err)
 		}
 		for range 2 {
 			if got, err := h.delete(of); !strings.Contains(got, of) {
@@ -393,6 +399,151 @@ func TestRun_MakesNoFileInABundle(t *testing.T) {
 		if n, err := unix.Read(watch, events); !errors.Is(err, unix.EAGAIN) {
 			t.Errorf("delete of %s made a file: events %q, %v", of, events[:max(n, 0)], err)
 		}
-		must(t, unix.Close(watch))
+		testx.Must(t, unix.Close(watch))
+	}
+}
+
+func TestRun_WithABrokenIndex(t *testing.T) {
+	h := newHousehold(t, "s", true, "a", "b")
+	testx.Must(t, os.WriteFile(filepath.Join(h.bundles["s"], indexFile), []byte("{half"), 0o600))
+	if got, err := h.delete("a"); err != nil || got != "a" {
+		t.Errorf("delete removed %q, %v, want the one that was asked for", got, err)
+	}
+}
+
+// What cannot be read now may be read later, and says who else has to go.
+func TestRun_LeavesAllWhereTheIndexCannotBeReadNow(t *testing.T) {
+	h := newHousehold(t, "s", true, "a", "b")
+	list := filepath.Join(h.bundles["s"], indexFile)
+	testx.Must(t, os.Rename(list, list+".away"))
+	testx.Must(t, os.Mkdir(list, 0o700))
+	for _, id := range []string{"a", "s"} {
+		got, err := h.delete(id)
+		if got != "" {
+			t.Errorf("delete of %s removed %q, want nothing", id, got)
+		}
+		testx.WantText(t, err, "read the list of the pod's containers", indexFile)
+	}
+	testx.Must(t, os.Remove(list))
+	testx.Must(t, os.Rename(list+".away", list))
+	if got, err := h.delete("a"); err != nil || got != "a b pod s" {
+		t.Errorf("delete afterwards removed %q, %v, want all", got, err)
+	}
+}
+
+// What could not be undone of a create is listed until the shim ends, and containerd removes its bundle at once.
+func TestIndex_MovesToABundleThatIsThere(t *testing.T) {
+	h := &household{t: t, bundles: map[string]string{}, failing: map[string]error{}}
+	var s Index
+	h.bundles["s"] = testx.NewBundle(t, goodSpec())
+	s.SetShim(h.bundles["s"], "/the/socket", nil)
+	for _, id := range []string{"s", "a", "b", "c"} {
+		h.create(&s, id)
+	}
+	testx.Must(t, os.RemoveAll(h.bundles["a"]))
+	testx.Must(t, s.Remove("s", h.bundles["s"]))
+	testx.Must(t, os.RemoveAll(h.bundles["s"]))
+	if got, err := h.delete("c"); err != nil || got != "a b c" {
+		t.Errorf("delete removed %q, %v, want a b c", got, err)
+	}
+}
+
+// containerd tries a Delete again, for example when a full /run has room again.
+func TestIndex_RemoveCanBeTriedAgain(t *testing.T) {
+	for _, tc := range []struct {
+		removed, blocked string // whose list cannot be written at first
+		want             string
+	}{
+		{"s", "a", "a b"}, // the list moves to a
+		{"b", "s", "a s"},
+	} {
+		t.Run(tc.removed, func(t *testing.T) {
+			h := &household{t: t, bundles: map[string]string{}, failing: map[string]error{}}
+			var s Index
+			h.bundles["s"] = testx.NewBundle(t, goodSpec())
+			s.SetShim(h.bundles["s"], "/the/socket", nil)
+			for _, id := range []string{"s", "a", "b"} {
+				h.create(&s, id)
+			}
+			list := filepath.Join(h.bundles[tc.blocked], indexFile)
+			testx.Must(t, os.RemoveAll(list))
+			testx.Must(t, os.MkdirAll(filepath.Join(list, "in the way"), 0o700))
+			if err := s.Remove(tc.removed, h.bundles[tc.removed]); err == nil {
+				t.Fatal("Remove succeeds where the list cannot be written")
+			}
+			testx.Must(t, os.RemoveAll(list))
+			testx.Must(t, s.Remove(tc.removed, h.bundles[tc.removed]))
+			testx.Must(t, os.RemoveAll(h.bundles[tc.removed]))
+			if got, err := h.delete("a"); err != nil || got != tc.want {
+				t.Errorf("delete removed %q, %v, want %s", got, err, tc.want)
+			}
+		})
+	}
+}
+
+// Such as a pause container whose PID namespace is the pod's: with it the kernel kills them, in the middle of their
+// grace.
+func TestRun_EndsFirstWhatIsInThePIDNamespaceOfAnother(t *testing.T) {
+	for _, of := range []string{"s", "a"} {
+		h := &household{t: t, bundles: map[string]string{}}
+		var s Index
+		spec := goodSpec()
+		spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: "/proc/4321/ns/pid"}}
+		h.bundles["s"], h.bundles["a"], h.bundles["b"] = testx.NewBundle(t, goodSpec()), testx.NewBundle(t, spec), testx.NewBundle(t, goodSpec())
+		s.SetShim(h.bundles["s"], "/the/socket", nil)
+		for _, id := range []string{"s", "a", "b"} {
+			h.create(&s, id)
+		}
+		var ended atomic.Bool
+		_, _, err := Request{
+			Namespace: "ns", ID: of, Bundle: h.bundles[of],
+			Container: func(_ context.Context, c process.Config) error {
+				if c.ID == "a" {
+					for range 100 {
+						runtime.Gosched() // lets the others begin, if they do not wait
+					}
+					ended.Store(true)
+				} else if !ended.Load() {
+					return fmt.Errorf("%s is ended before a", c.ID)
+				}
+				return nil
+			},
+			Serves: func(context.Context, string, string) (bool, error) { return false, nil },
+		}.Run(t.Context())
+		if err != nil {
+			t.Errorf("delete of %s: %v", of, err)
+		}
+	}
+}
+
+// A process in uninterruptible sleep, say.
+func TestRun_DoesNotWaitForOneThatCannotDie(t *testing.T) {
+	h := &household{t: t, bundles: map[string]string{}}
+	var s Index
+	spec := goodSpec()
+	spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: "/proc/4321/ns/pid"}}
+	h.bundles["s"], h.bundles["a"] = testx.NewBundle(t, goodSpec()), testx.NewBundle(t, spec)
+	s.SetShim(h.bundles["s"], "/the/socket", nil)
+	for _, id := range []string{"s", "a"} {
+		h.create(&s, id)
+	}
+	var inTime atomic.Bool
+	ctx, cancel := context.WithTimeout(t.Context(), removalReserve+100*time.Millisecond)
+	defer cancel()
+	_, _, err := Request{
+		Namespace: "ns", ID: "s", Bundle: h.bundles["s"],
+		Container: func(ctx context.Context, c process.Config) error {
+			if c.ID == "a" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			inTime.Store(ctx.Err() == nil)
+			return nil
+		},
+		Serves: func(context.Context, string, string) (bool, error) { return false, nil },
+	}.Run(ctx)
+	testx.WantText(t, err, `"a"`)
+	if !inTime.Load() {
+		t.Error("the other one was removed when the time was over")
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"sandbox.internal/shim/pkg/internal/testx"
+
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 
@@ -25,18 +27,18 @@ func TestState_IsReadAsWritten(t *testing.T) {
 		{Root: "/r", Pid: 7, Exit: &process.Exit{}},
 	} {
 		bundle := t.TempDir()
-		must(t, want.Write(bundle))
+		testx.Must(t, want.Write(bundle))
 		got, err := ReadState(bundle)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("read back: %v (-want +got):\n%s", err, diff)
 		}
-		if got := files(t, bundle); got != stateFile {
+		if got := testx.Files(t, bundle); got != stateFile {
 			t.Errorf("files = %q, want %q", got, stateFile)
 		}
 		for range 2 {
-			must(t, RemoveState(bundle))
+			testx.Must(t, RemoveState(bundle))
 		}
-		if got := files(t, bundle); got != "" {
+		if got := testx.Files(t, bundle); got != "" {
 			t.Errorf("files = %q, want none", got)
 		}
 	}
@@ -47,9 +49,9 @@ func TestState_ThatCannotBeRead(t *testing.T) {
 	if _, err := ReadState(bundle); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("ReadState without one = %v, want that it does not exist", err)
 	}
-	must(t, os.WriteFile(filepath.Join(bundle, stateFile), []byte("{half"), 0o600))
+	testx.Must(t, os.WriteFile(filepath.Join(bundle, stateFile), []byte("{half"), 0o600))
 	_, err := ReadState(bundle)
-	wantText(t, err, stateFile)
+	testx.WantText(t, err, stateFile)
 }
 
 func TestLeaveAnswer(t *testing.T) {
@@ -72,22 +74,22 @@ func TestLeaveAnswer(t *testing.T) {
 		{"an answer that cannot be encoded", refuses, &exit, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bundle := newBundle(t, goodSpec())
+			bundle := testx.NewBundle(t, goodSpec())
 			var x Index
 			x.SetShim(bundle, "/the/socket", tt.answer)
-			must(t, x.Add("c1", bundle, "/r"))
+			testx.Must(t, x.Add("c1", bundle, "/r"))
 			if tt.other != "" {
-				must(t, x.Add(tt.other, newBundle(t, goodSpec()), "/r"))
+				testx.Must(t, x.Add(tt.other, testx.NewBundle(t, goodSpec()), "/r"))
 			}
 			s := State{Root: "/r", Pid: 42, Exit: tt.exit}
-			must(t, s.Write(bundle))
-			must(t, x.Remove("c1", bundle))
+			testx.Must(t, s.Write(bundle))
+			testx.Must(t, x.Remove("c1", bundle))
 			x.LeaveAnswer(bundle, s)
 			got, err := os.ReadFile(filepath.Join(bundle, deletedFile))
 			if string(got) != tt.want || (err == nil) != (tt.want != "") {
 				t.Errorf("%s = %q, %v, want %q", deletedFile, got, err, tt.want)
 			}
-			must(t, RemoveAnswer(bundle))
+			testx.Must(t, RemoveAnswer(bundle))
 			if _, err := os.Stat(filepath.Join(bundle, deletedFile)); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("after RemoveAnswer: %v, want no file", err)
 			}
@@ -97,7 +99,7 @@ func TestLeaveAnswer(t *testing.T) {
 
 // A pod is not among the containers, and its bundle has the list of them.
 func TestLeaveAnswer_OfAPod(t *testing.T) {
-	pod, member := newBundle(t, goodSpec()), newBundle(t, goodSpec())
+	pod, member := testx.NewBundle(t, goodSpec()), testx.NewBundle(t, goodSpec())
 	exit := process.Exit{Status: 3, At: time.Unix(1700000000, 0)}
 	var x Index
 	x.SetShim(pod, "/the/socket", func(int, process.Exit) ([]byte, error) { return []byte("answer"), nil })
@@ -107,12 +109,12 @@ func TestLeaveAnswer_OfAPod(t *testing.T) {
 			t.Errorf("%s of %s = %q, %v, want %q", deletedFile, bundle, got, err, want)
 		}
 	}
-	must(t, x.SetPod("pod", pod, true))
-	must(t, x.Add("c1", member, "/r"))
-	must(t, x.Remove("c1", member))
+	testx.Must(t, x.SetPod("pod", pod, true))
+	testx.Must(t, x.Add("c1", member, "/r"))
+	testx.Must(t, x.Remove("c1", member))
 	x.LeaveAnswer(member, State{Exit: &exit})
 	want(member, "\x00answer") // the pod lives on, and the socket with it
-	must(t, x.SetPod("pod", pod, false))
+	testx.Must(t, x.SetPod("pod", pod, false))
 	x.LeaveAnswer(pod, State{Exit: &exit})
 	want(pod, "/the/socket\x00answer")
 }

@@ -20,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -132,6 +133,9 @@ func cgroupDirs(tb testing.TB, c process.Config) []string {
 	return found
 }
 
+// made counts the configurations of containers.
+var made atomic.Int32
+
 // newConfig is a container with busybox and nothing else in its root.
 func newConfig(tb testing.TB, args ...string) process.Config {
 	tb.Helper()
@@ -152,7 +156,7 @@ func newConfig(tb testing.TB, args ...string) process.Config {
 		}
 		return '-'
 	}, id)
-	id = fmt.Sprintf("%.60s-%s", id, filepath.Base(dir))
+	id = fmt.Sprintf("%.60s-%04d", id, made.Add(1)) // names of tests that run at the same time may begin alike
 	spec := &specs.Spec{
 		Version: specs.Version,
 		Root:    &specs.Root{Path: "rootfs"},
