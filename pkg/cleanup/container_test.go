@@ -49,52 +49,33 @@ func removed(asked *process.Config) func(context.Context, process.Config) error 
 
 func TestRun_OneContainer(t *testing.T) {
 	exit := process.Exit{Status: 3, At: time.Unix(5, 6).UTC()}
+	killed := process.Exit{Status: 137} // now
 	defaultRoot := options.DefaultRoot + "/ns"
+	write := func(name, text string) func(string) error {
+		return func(b string) error { return os.WriteFile(filepath.Join(b, name), []byte(text), 0o600) }
+	}
 	for _, tc := range []struct {
 		name    string
-		prepare func(t *testing.T, bundle string)
+		prepare func(bundle string) error
 		pid     int
-		exit    process.Exit // without time: killed now
-		root    string
-		systemd bool
+		exit    process.Exit
+		want    State // what the removal is asked with
 		spec    bool
 	}{
-		{name: "a bundle without a record", pid: 0, exit: process.Exit{Status: 137}, root: defaultRoot, spec: true},
-		{name: "a record of an init that lived", prepare: func(t *testing.T, b string) {
-			t.Helper()
-			testx.Must(t, State{Root: "/r/ns", SystemdCgroup: true, Pid: 7}.Write(b))
-		}, pid: 7, exit: process.Exit{Status: 137}, root: "/r/ns", systemd: true, spec: true},
-		{name: "a record of an init that exited", prepare: func(t *testing.T, b string) {
-			t.Helper()
-			testx.Must(t, State{Root: "/r/ns", Pid: 7, Exit: &exit}.Write(b))
-		}, pid: 7, exit: exit, root: "/r/ns", spec: true},
-		{name: "a broken record", prepare: func(t *testing.T, b string) {
-			t.Helper()
-			testx.Must(t, os.WriteFile(filepath.Join(b, stateFile), []byte("{half"), 0o600))
-		}, exit: process.Exit{Status: 137}, root: defaultRoot, spec: true},
-		{name: "a broken configuration", prepare: func(t *testing.T, b string) {
-			t.Helper()
-			testx.Must(t, os.WriteFile(filepath.Join(b, "config.json"), []byte("{half"), 0o600))
-		}, exit: process.Exit{Status: 137}, root: defaultRoot},
-		{name: "a configuration that Create would refuse", prepare: func(t *testing.T, b string) {
-			t.Helper()
-			testx.Must(t, os.WriteFile(filepath.Join(b, "config.json"), []byte("{}"), 0o600))
-		}, exit: process.Exit{Status: 137}, root: defaultRoot},
-		{name: "a bundle that is gone", prepare: func(t *testing.T, b string) {
-			t.Helper()
-			testx.Must(t, os.RemoveAll(b))
-		}, exit: process.Exit{Status: 137}, root: defaultRoot},
-		{name: "a root file system that is mounted", prepare: func(t *testing.T, b string) {
-			t.Helper()
-			testx.Must(t, mount.All(tmpfs(), filepath.Join(b, "rootfs")))
-			testx.Must(t, mount.All(tmpfs(), filepath.Join(b, "rootfs")))
-		}, exit: process.Exit{Status: 137}, root: defaultRoot, spec: true},
+		{"a bundle without a record", func(string) error { return nil }, 0, killed, State{Root: defaultRoot}, true},
+		{"a record of an init that lived", State{Root: "/r/ns", SystemdCgroup: true, Pid: 7}.Write, 7, killed, State{Root: "/r/ns", SystemdCgroup: true}, true},
+		{"a record of an init that exited", State{Root: "/r/ns", Pid: 7, Exit: &exit}.Write, 7, exit, State{Root: "/r/ns"}, true},
+		{"a broken record", write(stateFile, "{half"), 0, killed, State{Root: defaultRoot}, true},
+		{"a broken configuration", write("config.json", "{half"), 0, killed, State{Root: defaultRoot}, false},
+		{"a configuration that Create would refuse", write("config.json", "{}"), 0, killed, State{Root: defaultRoot}, false},
+		{"a bundle that is gone", os.RemoveAll, 0, killed, State{Root: defaultRoot}, false},
+		{"a root file system that is mounted twice", func(b string) error {
+			return errors.Join(mount.All(tmpfs(), filepath.Join(b, "rootfs")), mount.All(tmpfs(), filepath.Join(b, "rootfs")))
+		}, 0, killed, State{Root: defaultRoot}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			bundle := testx.NewBundle(t, goodSpec())
-			if tc.prepare != nil {
-				tc.prepare(t, bundle)
-			}
+			testx.Must(t, tc.prepare(bundle))
 			for range 2 {
 				start := time.Now()
 				var asked process.Config
@@ -103,15 +84,11 @@ func TestRun_OneContainer(t *testing.T) {
 				if pid != tc.pid || got.Status != tc.exit.Status {
 					t.Errorf("pid, status = %d, %d, want %d, %d", pid, got.Status, tc.pid, tc.exit.Status)
 				}
-				if tc.exit.At.IsZero() {
-					if got.At.Before(start) {
-						t.Errorf("exit at %v, want a time after %v", got.At, start)
-					}
-				} else if !got.At.Equal(tc.exit.At) {
-					t.Errorf("exit at %v, want %v", got.At, tc.exit.At)
+				if now := tc.exit.At.IsZero(); now && got.At.Before(start) || !now && !got.At.Equal(tc.exit.At) {
+					t.Errorf("exit at %v, want %v, or now", got.At, tc.exit.At)
 				}
-				if asked.ID != "c1" || asked.Root != tc.root || asked.SystemdCgroup != tc.systemd || (asked.Spec != nil) != tc.spec {
-					t.Errorf("asked to remove %+v, want root %q, systemd %t, spec %t", asked, tc.root, tc.systemd, tc.spec)
+				if asked.ID != "c1" || asked.Root != tc.want.Root || asked.SystemdCgroup != tc.want.SystemdCgroup || (asked.Spec != nil) != tc.spec {
+					t.Errorf("asked to remove %+v, want %+v, spec %t", asked, tc.want, tc.spec)
 				}
 				if left := testx.MountsBelow(t, bundle); len(left) > 0 {
 					t.Errorf("mounts left: %v", left)
@@ -179,17 +156,14 @@ func TestRun_GivesUpItsTurnWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
 	var asked process.Config
-	if _, _, err = request(bundle, removed(&asked)).Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Remove while another holds the bundle = %v, want deadline exceeded", err)
-	}
-	testx.WantText(t, err, bundle)
+	_, _, err = request(bundle, removed(&asked)).Run(ctx)
+	testx.WantError(t, err, context.DeadlineExceeded, bundle)
 	if asked.ID != "" {
-		t.Error("Remove went on without its turn")
+		t.Error("Run went on without its turn")
 	}
 	unlock()
-	if _, _, err := request(bundle, removed(&asked)).Run(t.Context()); err != nil {
-		t.Errorf("Remove after that: %v", err)
-	}
+	_, _, err = request(bundle, removed(&asked)).Run(t.Context())
+	testx.Must(t, err)
 }
 
 // What cannot be read now may be read later. Until then nothing is taken for removed: containerd would remove the bundle.
@@ -209,10 +183,7 @@ func TestRun_FailsWhereAFileOfTheBundleCannotBeRead(t *testing.T) {
 				t.Error("a container was removed")
 				return nil
 			}).Run(t.Context())
-			if !errors.Is(err, unix.ELOOP) {
-				t.Errorf("Run = %v, want an error of the file", err)
-			}
-			testx.WantText(t, err, file)
+			testx.WantError(t, err, unix.ELOOP, file)
 		})
 	}
 }
