@@ -132,8 +132,10 @@ func TestCreate_RefusesACgroupInUse(t *testing.T) {
 				t.Cleanup(func() { _ = cgroup.New(map[string]string{"": dir}).Remove(bounded(t)) })
 				other := stranger(t, []string{dir + below})
 				_, err := testRuntime.Create(t.Context(), config, noStreams(t))
-				testx.WantError(t, err, errdefs.ErrFailedPrecondition, fmt.Sprintf("linux.cgroupsPath %q", config.Spec.Linux.CgroupsPath), dir,
-					fmt.Sprintf("%d (busybox", other.Process.Pid))
+				testx.WantError(t, err, errdefs.ErrFailedPrecondition, fmt.Sprintf("linux.cgroupsPath %q", config.Spec.Linux.CgroupsPath), "not empty")
+				if hierarchy != "devices" && hierarchy != "" {
+					testx.WantText(t, err, dir, fmt.Sprintf("%d (busybox", other.Process.Pid))
+				}
 				testx.Must(t, Remove(bounded(t), config)) // as the delete command does next
 				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", other.Process.Pid))
 				if err != nil || strings.Contains(string(stat), ") Z ") {
@@ -289,8 +291,8 @@ func TestDepth_OfNestedCgroupsIsLimited(t *testing.T) {
 // What a hook leaves in the cgroup is the container's, even if the hook has ended.
 func TestCreate_ThatFailsKillsWhatItsHooksLeft(t *testing.T) {
 	for name, noPivotRoot := range map[string]bool{"launcher": false, "libcontainer": true} {
-		for _, hook := range []string{"sleep 1000 >/dev/null 2>&1 &", "(sleep 1000 & sleep 1000) >/dev/null 2>&1 &"} {
-			t.Run(name+", "+hook, func(t *testing.T) {
+		for left, hook := range map[string]string{"a child": "sleep 1000 >/dev/null 2>&1 &", "a family": "(sleep 1000 & sleep 1000) >/dev/null 2>&1 &"} {
+			t.Run(name+", "+left, func(t *testing.T) {
 				c := newConfig(t, "sleep", "1000")
 				c.NoPivotRoot = noPivotRoot
 				dir := layout{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"}.here() + c.Spec.Linux.CgroupsPath

@@ -860,12 +860,7 @@ func TestInit_InAUserNamespaceWithAVolumeOnAMountWithFlags(t *testing.T) {
 	testx.Must(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOSYMFOLLOW, "mode=755"))
 	t.Cleanup(func() { testx.Must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
 	users := func(c *process.Config) { ownRootfs(t, c) }
-	cases := []initCase{{"read-only root", true, changes{users, func(c *process.Config) {
-		testx.Must(t, unix.Mount(c.Rootfs, c.Rootfs, "", unix.MS_BIND, ""))
-		t.Cleanup(func() { testx.Must(t, unix.Unmount(c.Rootfs, unix.MNT_DETACH)) })
-		testx.Must(t, unix.Mount("", c.Rootfs, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, ""))
-		c.Spec.Root.Readonly = true
-	}}, "ran"}}
+	var cases []initCase
 	for _, tc := range []struct {
 		options  string
 		launches bool
@@ -887,6 +882,19 @@ func TestInit_InAUserNamespaceWithAVolumeOnAMountWithFlags(t *testing.T) {
 		cases = append(cases, initCase{tc.options, tc.launches, changes{users, mount(volume)}, tc.want})
 	}
 	wantSameInits(t, cases)
+}
+
+func TestInit_InAUserNamespaceWithAReadOnlyRootOnAMountWithFlags(t *testing.T) {
+	got := wantSameInit(t, func(c *process.Config) {
+		ownRootfs(t, c)
+		testx.Must(t, unix.Mount(c.Rootfs, c.Rootfs, "", unix.MS_BIND, ""))
+		t.Cleanup(func() { testx.Must(t, unix.Unmount(c.Rootfs, unix.MNT_DETACH)) })
+		testx.Must(t, unix.Mount("", c.Rootfs, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, ""))
+		c.Spec.Root.Readonly = true
+	}, true)
+	if got.Status != 7 {
+		t.Errorf("libcontainer: status %d, error %q, want 7", got.Status, got.Err)
+	}
 }
 
 func TestInit_WithADestinationInProcOrOnTheHost(t *testing.T) {
