@@ -28,16 +28,6 @@ import (
 
 const mib = 1 << 20
 
-// layout is a text for each of the two versions of cgroups.
-type layout struct{ v1, v2 string }
-
-func (l layout) here() string {
-	if unified() {
-		return l.v2
-	}
-	return l.v1
-}
-
 var (
 	memoryLimit = layout{"memory.limit_in_bytes", "memory.max"}
 	cpuShares   = layout{"cpu.shares", "cpu.weight"}
@@ -55,9 +45,7 @@ func TestUpdate_WritesWhatIsNamed(t *testing.T) {
 			t.Errorf("Update(%s) = %v", what, err)
 		}
 		maps.Copy(want, changed)
-		if diff := cmp.Diff(want, settings(t, b.Cgroup())); diff != "" {
-			t.Errorf("control files after Update(%s) (-want +got):\n%s", what, diff)
-		}
+		wantFiles(t, what, b, want)
 	}
 	shares := layout{"512", "59"}
 	update("shares of a created one", specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(512))}}, map[string]string{cpuShares.here(): shares.here()})
@@ -69,20 +57,16 @@ func TestUpdate_WritesWhatIsNamed(t *testing.T) {
 		testx.Must(t, os.WriteFile(b.Cgroup().File("cpuset.cpus"), []byte("0-1"), 0o600))
 		want["pids.max"], want["cpuset.cpus"] = "33", "0-1"
 	}
-	limit, swap := int64(32*mib), int64(32*mib)
 	changed := map[string]string{memoryLimit.here(): "33554432"}
 	if _, ok := want["memory.memsw.limit_in_bytes"]; ok {
 		changed["memory.memsw.limit_in_bytes"] = "33554432"
 	}
 	update("memory of a running one", specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: &limit, Swap: &swap}, CPU: &specs.LinuxCPU{Cpus: "0"},
+		Memory: &specs.LinuxMemory{Limit: new(int64(32 * mib)), Swap: new(int64(32 * mib))}, CPU: &specs.LinuxCPU{Cpus: "0"},
 	}, changed)
 	testx.Must(t, b.Pause())
-	quota := map[string]string{"cpu.cfs_quota_us": "30000"}
-	if unified() {
-		quota = map[string]string{"cpu.max": "30000 50000"}
-	}
-	update("quota of a paused one", specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(30000))}}, quota)
+	file, value := layout{"cpu.cfs_quota_us", "cpu.max"}, layout{"30000", "30000 50000"}
+	update("quota of a paused one", specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(30000))}}, map[string]string{file.here(): value.here()})
 	testx.Must(t, b.Resume())
 	update("nothing", specs.LinuxResources{}, nil)
 	update("zeros", specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64), Swap: new(int64)}, CPU: &specs.LinuxCPU{Quota: new(int64), Shares: new(uint64)}}, nil)
@@ -98,9 +82,6 @@ func TestUpdate_RemovesLimits(t *testing.T) {
 		Memory: &specs.LinuxMemory{Limit: new(int64(64 * mib)), Swap: new(int64(64 * mib)), Reservation: new(int64(mib))}, Pids: &specs.LinuxPids{Limit: new(int64(20))},
 		CPU: &specs.LinuxCPU{Quota: new(int64(20000))},
 	}))
-	if got := settings(t, b.Cgroup()); got[memoryLimit.here()] != "67108864" || got["pids.max"] != "20" {
-		t.Errorf("%s, pids.max = %s, %s, want 67108864, 20", memoryLimit.here(), got[memoryLimit.here()], got["pids.max"])
-	}
 	testx.Must(t, b.Update(&specs.LinuxResources{
 		Memory: &specs.LinuxMemory{Limit: new(int64(-1)), Reservation: new(int64(-1))}, Pids: &specs.LinuxPids{Limit: new(int64(-1))},
 		CPU: &specs.LinuxCPU{Quota: new(int64(-1))},
@@ -108,9 +89,7 @@ func TestUpdate_RemovesLimits(t *testing.T) {
 	if unified() {
 		want["memory.low"] = "max" // no limit of what is protected
 	}
-	if diff := cmp.Diff(want, settings(t, b.Cgroup())); diff != "" {
-		t.Errorf("control files after the limits are gone (-want +got):\n%s", diff)
-	}
+	wantFiles(t, "the end of the limits", b, want)
 }
 
 func TestUpdate_FailureSetsTheFormerResourcesAgain(t *testing.T) {
@@ -169,17 +148,13 @@ func TestUpdate_FailureSetsTheFormerResourcesAgain(t *testing.T) {
 			if !errdefs.IsInvalidArgument(err) && !errdefs.IsFailedPrecondition(err) {
 				t.Errorf("Update = %v, want a class", err)
 			}
-			if diff := cmp.Diff(before, settings(t, b.Cgroup())); diff != "" {
-				t.Errorf("control files after %v (-want +got):\n%s", err, diff)
-			}
+			wantFiles(t, "a refusal", b, before)
 			if onSystemd() {
 				// What it reverts was left in a property of the unit.
 				release := testReaper.Suspend() // the command is a child that only we wait for
 				testx.Must(t, exec.CommandContext(t.Context(), "systemctl", "daemon-reload").Run())
 				release()
-				if diff := cmp.Diff(before, settings(t, b.Cgroup())); diff != "" {
-					t.Errorf("control files after daemon-reload (-want +got):\n%s", diff)
-				}
+				wantFiles(t, "daemon-reload", b, before)
 			}
 			// What failed was not asked for: the limit goes with the former swap.
 			testx.Must(t, b.Update(&specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(80 * mib))}}))
@@ -208,20 +183,14 @@ func TestUpdate_RefusesBeforeItWrites(t *testing.T) {
 	for _, tc := range []struct {
 		r     specs.LinuxResources
 		want  string
-		class func(error) bool
+		class error
 	}{
-		{specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(1))}, Pids: &specs.LinuxPids{Limit: new(int64(9))}}, "linux.resources.cpu.quota 1: must be", errdefs.IsInvalidArgument},
-		{specs.LinuxResources{Memory: &specs.LinuxMemory{Swap: new(int64(mib))}}, "linux.resources.memory.swap 1048576: limits memory and swap together, must be at least memory.limit 67108864", errdefs.IsInvalidArgument},
-		{specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(1)), CheckBeforeUpdate: new(true)}}, "linux.resources.memory.limit 1: must be above the present usage of ", errdefs.IsFailedPrecondition},
+		{specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(1))}, Pids: &specs.LinuxPids{Limit: new(int64(9))}}, "linux.resources.cpu.quota 1: must be", errdefs.ErrInvalidArgument},
+		{specs.LinuxResources{Memory: &specs.LinuxMemory{Swap: new(int64(mib))}}, "linux.resources.memory.swap 1048576: limits memory and swap together, must be at least memory.limit 67108864", errdefs.ErrInvalidArgument},
+		{specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(1)), CheckBeforeUpdate: new(true)}}, "linux.resources.memory.limit 1: must be above the present usage of ", errdefs.ErrFailedPrecondition},
 	} {
-		err := b.Update(&tc.r)
-		testx.WantText(t, err, tc.want)
-		if !tc.class(err) {
-			t.Errorf("Update = %v, of another class", err)
-		}
-		if diff := cmp.Diff(before, settings(t, b.Cgroup())); diff != "" {
-			t.Errorf("control files after %v (-want +got):\n%s", err, diff)
-		}
+		testx.WantError(t, b.Update(&tc.r), tc.class, tc.want)
+		wantFiles(t, tc.want, b, before)
 	}
 }
 
@@ -229,33 +198,36 @@ func TestUpdate_Devices(t *testing.T) {
 	d := aDisk(t)
 	none := specs.LinuxDeviceCgroup{Access: "rwm"}
 	one := specs.LinuxDeviceCgroup{Allow: true, Type: "b", Major: &d.major, Minor: &d.minor, Access: "rw"}
+	missing := specs.LinuxThrottleDevice{LinuxBlockIODevice: specs.LinuxBlockIODevice{Major: 240, Minor: 77}, Rate: mib}
 	c := limited(t, &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{none}})
 	c.Spec.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/disk", Type: "b", Major: d.major, Minor: d.minor, FileMode: new(os.FileMode(0o666))}}
 	b := create(t, c).start()
-	wantOpens := func(when string, want bool) {
-		t.Helper()
-		r := b.exec(t.Context(), command("sh", "-c", ": < /dev/disk"))
-		testx.Must(t, r.err)
-		if got := r.status == 0; got != want {
-			t.Errorf("%s: the device opens = %t, want %t", when, got, want)
+	for _, tc := range []struct {
+		when  string
+		r     specs.LinuxResources
+		err   string
+		opens bool
+	}{
+		{"denied by config.json", specs.LinuxResources{}, "", false},
+		{"allowed by an update", specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{none, one}}, "", true},
+		{"after an update of something else", specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(100))}}, "", true},
+		{"after an update that failed", specs.LinuxResources{
+			Devices: []specs.LinuxDeviceCgroup{none},
+			BlockIO: &specs.LinuxBlockIO{ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{missing}},
+		}, "linux.resources.blockIO.throttleReadBpsDevice: ", true},
+		{"denied by an update", specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{none}}, "", false},
+	} {
+		if err := b.Update(&tc.r); tc.err != "" {
+			testx.WantText(t, err, tc.err)
+		} else {
+			testx.Must(t, err)
 		}
-		if r := b.exec(t.Context(), command("sh", "-c", ": < /dev/null")); r.status != 0 {
-			t.Errorf("%s: /dev/null does not open: %d, %v", when, r.status, r.err)
+		for file, want := range map[string]bool{"/dev/disk": tc.opens, "/dev/null": true} {
+			if got := b.exec(t.Context(), command("sh", "-c", ": < "+file)); got.err != nil || (got.status == 0) != want {
+				t.Errorf("%s: %s opens: %+v, want %t", tc.when, file, got, want)
+			}
 		}
 	}
-	wantOpens("denied by config.json", false)
-	testx.Must(t, b.Update(&specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{none, one}}))
-	wantOpens("allowed by an update", true)
-	testx.Must(t, b.Update(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(100))}}))
-	wantOpens("after an update of something else", true)
-	err := b.Update(&specs.LinuxResources{
-		Devices: []specs.LinuxDeviceCgroup{none},
-		BlockIO: &specs.LinuxBlockIO{ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{{LinuxBlockIODevice: specs.LinuxBlockIODevice{Major: 240, Minor: 77}, Rate: mib}}},
-	})
-	testx.WantText(t, err, "linux.resources.blockIO.throttleReadBpsDevice: ")
-	wantOpens("after an update that failed", true)
-	testx.Must(t, b.Update(&specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{none}}))
-	wantOpens("denied by an update", false)
 }
 
 // asked has a value for each field. MAJ and MIN stand for a block device of the
@@ -509,4 +481,22 @@ func (tab *table) write(t *testing.T) {
 	}
 	text.WriteString(tab.after)
 	testx.Must(t, os.WriteFile(tab.path, []byte(text.String()), 0o600))
+}
+
+// layout is a text for each of the two versions of cgroups.
+type layout struct{ v1, v2 string }
+
+func (l layout) here() string {
+	if unified() {
+		return l.v2
+	}
+	return l.v1
+}
+
+// wantFiles compares all control files of resources.
+func wantFiles(t *testing.T, what string, b *box, want map[string]string) {
+	t.Helper()
+	if diff := cmp.Diff(want, settings(t, b.Cgroup())); diff != "" {
+		t.Errorf("control files after %s (-want +got):\n%s", what, diff)
+	}
 }
