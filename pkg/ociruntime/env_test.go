@@ -417,30 +417,23 @@ func aDisk(t *testing.T) disk {
 	names, err := filepath.Glob("/sys/block/*/dev")
 	testx.Must(t, err)
 	for _, name := range names {
-		text, err := os.ReadFile(name)
+		var d disk
+		_, err := fmt.Sscanf(testx.Read(t, name), "%d:%d", &d.major, &d.minor)
 		testx.Must(t, err)
-		major, minor, _ := strings.Cut(strings.TrimSpace(string(text)), ":")
-		return disk{number(t, major), number(t, minor)}
+		return d
 	}
 	lacking(t, "disk", "a block device in /sys/block")
 	return disk{}
-}
-
-func number(t *testing.T, text string) int64 {
-	t.Helper()
-	n, err := strconv.ParseInt(text, 10, 64)
-	testx.Must(t, err)
-	return n
 }
 
 // settings are the texts of all control files that resources have, by name.
 func settings(t *testing.T, c *cgroup.Cgroup) map[string]string {
 	t.Helper()
 	var names []string
-	for _, f := range resources.Fields(everything()) {
+	for _, f := range resources.Fields(everything(t)) {
 		names = append(names, f.Files(c.Unified())...)
 	}
-	texts := controlFiles(t, c, append(names, "memory.high", "memory.min"))
+	texts := controlFiles(t, c, append(names, "memory.min"))
 	if len(texts) == 0 {
 		t.Fatalf("no control files in %s", c)
 	}
@@ -476,27 +469,14 @@ func controlFiles(t *testing.T, c *cgroup.Cgroup, patterns []string) map[string]
 	return texts
 }
 
-// everything sets each field, so that it has all files.
-func everything() *specs.LinuxResources {
-	one := specs.LinuxThrottleDevice{}
-	return &specs.LinuxResources{
-		Memory: &specs.LinuxMemory{
-			Limit: new(int64(1)), Reservation: new(int64(1)), Swap: new(int64(1)), KernelTCP: new(int64(1)), Swappiness: new(uint64), DisableOOMKiller: new(bool),
-		},
-		CPU: &specs.LinuxCPU{
-			Shares: new(uint64(2)), Quota: new(int64(1)), Burst: new(uint64(1)), Period: new(uint64(1)),
-			RealtimeRuntime: new(int64(1)), RealtimePeriod: new(uint64(1)), Cpus: "0", Mems: "0", Idle: new(int64),
-		},
-		Pids: &specs.LinuxPids{Limit: new(int64)},
-		BlockIO: &specs.LinuxBlockIO{
-			Weight: new(uint16(1)), LeafWeight: new(uint16(1)), WeightDevice: []specs.LinuxWeightDevice{{}},
-			ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{one}, ThrottleWriteBpsDevice: []specs.LinuxThrottleDevice{one},
-			ThrottleReadIOPSDevice: []specs.LinuxThrottleDevice{one}, ThrottleWriteIOPSDevice: []specs.LinuxThrottleDevice{one},
-		},
-		HugepageLimits: []specs.LinuxHugepageLimit{{}},
-		Network:        &specs.LinuxNetwork{ClassID: new(uint32(1)), Priorities: []specs.LinuxInterfacePriority{{}}},
-		Rdma:           map[string]specs.LinuxRdma{"": {}},
+// everything sets each field that is asked for.
+func everything(t *testing.T) *specs.LinuxResources {
+	t.Helper()
+	var r specs.LinuxResources
+	for _, tc := range asked {
+		testx.Must(t, json.Unmarshal([]byte(strings.NewReplacer("MAJ", "1", "MIN", "1").Replace(tc.json)), &r))
 	}
+	return &r
 }
 
 // doorkeeper holds whoever opens a file, or runs it, as a file system does that does not answer (fanotify(7)).

@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 
 	"github.com/containerd/errdefs"
 
@@ -19,20 +20,10 @@ import (
 func TestCanLimit_NamesWhatIsAbsent(t *testing.T) {
 	c := cgroup.New(map[string]string{"pids": t.TempDir()})
 	err := canLimit(c, &limit.Limits{WallTime: 1, CPUTime: 1, Memory: 1, Pids: 1})
-	if !errdefs.IsFailedPrecondition(err) {
-		t.Fatalf("canLimit = %v, want failed precondition", err)
-	}
-	for name, controller := range map[string]string{
-		"memory": "memory", "cpu-time": "cpuacct",
-	} {
-		want := fmt.Sprintf("limit %s: cgroup %s has no controller %s for execs", name, c, controller)
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("error = %v, which does not say %q", err, want)
-		}
-	}
-	if err := canLimit(c, &limit.Limits{WallTime: 1, Pids: 1, Output: 1}); err != nil {
-		t.Error(err)
-	}
+	testx.WantError(t, err, errdefs.ErrFailedPrecondition,
+		fmt.Sprintf("limit memory: cgroup %s has no controller memory for execs", c),
+		fmt.Sprintf("limit cpu-time: cgroup %s has no controller cpuacct for execs", c))
+	testx.Must(t, canLimit(c, &limit.Limits{WallTime: 1, Pids: 1, Output: 1}))
 }
 
 // Any number of programs may sleep uninterruptibly. The end of an exec must not take longer for each.
@@ -42,34 +33,27 @@ func TestRemove_TriesFewOfTheOccupiedAgain(t *testing.T) {
 	g := New(cgroup.New(map[string]string{"pids": dir}), nil)
 	end := func(name string, files ...string) {
 		path := filepath.Join(dir, name)
-		must(t, os.Mkdir(path, 0o755))
+		testx.Must(t, os.Mkdir(path, 0o755))
 		for _, file := range files { // no directory with one can be removed
-			must(t, os.WriteFile(filepath.Join(path, file), nil, 0o600))
+			testx.Must(t, os.WriteFile(filepath.Join(path, file), nil, 0o600))
 		}
 		g.Remove(&Group{Cgroup: cgroup.New(map[string]string{"pids": path})})
 	}
 	left := func() []string {
 		names, err := filepath.Glob(filepath.Join(dir, "*"))
-		must(t, err)
+		testx.Must(t, err)
 		return names
 	}
 	for i := range occupied {
 		end(fmt.Sprintf("occupied%d", i), "process")
 	}
 	for _, name := range left() {
-		must(t, os.Remove(filepath.Join(name, "process")))
+		testx.Must(t, os.Remove(filepath.Join(name, "process")))
 	}
 	for i, want := range []int{occupied - triedAgain, occupied - 2*triedAgain, 0} {
 		end(fmt.Sprintf("empty%d", i))
 		if got := left(); len(got) != want {
 			t.Errorf("after %d more have ended, %d are left, want %d: %q", i+1, len(got), want, got)
 		}
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
