@@ -13,9 +13,9 @@ import (
 
 // Answer is the answer of the method Inspect.
 type Answer struct {
-	Shim       Shim        `json:"shim"`
-	Pod        *Pod        `json:"pod,omitempty"` // of the Sandbox API; none without it
-	Containers []Container `json:"containers"`    // in the order of their ids
+	Shim       Shim            `json:"shim"`
+	Pod        *Pod            `json:"pod,omitempty"` // of the Sandbox API; none without it
+	Containers []ContainerInfo `json:"containers"`    // in the order of their ids
 }
 
 // Shim is the process.
@@ -48,8 +48,8 @@ type Pod struct {
 	Stage string `json:"stage"` // creating, created, running, stopping or stopped
 }
 
-// Container is what the shim knows about one container.
-type Container struct {
+// ContainerInfo is the part of an answer about one container.
+type ContainerInfo struct {
 	ID          string            `json:"id"`
 	Bundle      string            `json:"bundle"`
 	State       string            `json:"state"` // created, running, pausing, paused or stopped

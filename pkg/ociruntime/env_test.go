@@ -275,12 +275,12 @@ func (b *box) exec(ctx context.Context, p *specs.Process) result {
 		return result{err: err}
 	}
 	defer streams.Close()
-	h, err := b.Exec(ctx, p, b.config.ExecLimits, streams)
+	h, own, err := b.Exec(ctx, p, b.config.ExecLimits, streams)
 	if err != nil {
 		return result{err: err}
 	}
 	exit := h.Wait()
-	if own, ok := h.(process.CgroupHandle); ok {
+	if own != nil {
 		own.Release()
 	}
 	if err := streams.Drain(ctx); err != nil {

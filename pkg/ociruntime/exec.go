@@ -30,24 +30,28 @@ import (
 // waits until init runs its program, since p may signal process 1.
 func (c *container) Exec(
 	ctx context.Context, p *specs.Process, l *limit.Limits, s *stdio.Streams,
-) (process.Handle, error) {
+) (process.Handle, process.ExecCgroup, error) {
 	c.AwaitProgram()
 	lp, err := translate.Process(p, s)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if l == nil {
 		h, err := c.startExec(ctx, lp, s, nil)
 		if err != nil {
-			return nil, err // a nil *handle in an interface would not be nil
+			return nil, nil, err // a nil *handle in an interface would not be nil
 		}
-		return execProcess{h, c}, nil
+		return execProcess{h, c}, nil, nil
 	}
 	group, err := c.execGroups.Make(l)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return c.execIn(ctx, lp, s, group)
+	h, err := c.execIn(ctx, lp, s, group)
+	if err != nil {
+		return nil, nil, err
+	}
+	return h, h, nil
 }
 
 // execProcess is an exec without a cgroup as callers see it.

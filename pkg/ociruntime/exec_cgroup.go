@@ -32,7 +32,7 @@ const (
 // example, has already run and may have started others.
 func (c *container) execIn(
 	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
-) (process.Handle, error) {
+) (*cgroupHandle, error) {
 	h, err := c.startExec(ctx, lp, s, group)
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
@@ -44,7 +44,7 @@ func (c *container) execIn(
 	return &cgroupHandle{handle: h, container: c, group: group}, nil
 }
 
-// cgroupHandle is the leader of an exec with limits. It implements process.CgroupHandle.
+// cgroupHandle is the leader of an exec with limits. It implements process.Handle and process.ExecCgroup.
 type cgroupHandle struct {
 	*handle
 	container *container
@@ -85,10 +85,10 @@ func (g *cgroupHandle) Wait() process.Exit {
 	return exit
 }
 
-// Cgroup implements process.CgroupHandle.
+// Cgroup implements process.ExecCgroup.
 func (g *cgroupHandle) Cgroup() *cgroup.Cgroup { return g.group.Cgroup }
 
-// Usage implements process.CgroupHandle.
+// Usage implements process.ExecCgroup.
 func (g *cgroupHandle) Usage() process.Usage {
 	if final := g.final.Load(); final != nil {
 		return *final
@@ -118,10 +118,10 @@ func (g *cgroupHandle) readFinal(leader cgroup.Account) process.Usage {
 	return u
 }
 
-// Account implements process.CgroupHandle.
+// Account implements process.ExecCgroup.
 func (g *cgroupHandle) Account() cgroup.Account { return g.account }
 
-// Release implements process.CgroupHandle.
+// Release implements process.ExecCgroup.
 func (g *cgroupHandle) Release() { g.container.execGroups.Remove(g.group) }
 
 func (g *cgroupHandle) log() *log.Entry {

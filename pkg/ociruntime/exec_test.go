@@ -460,14 +460,14 @@ func TestExec_SettingUpDoesNotHoldTheReaper(t *testing.T) {
 }
 
 // begin starts an exec whose streams end with the test.
-func (b *box) begin(args ...string) process.Handle {
+func (b *box) begin(args ...string) (process.Handle, process.ExecCgroup) {
 	b.t.Helper()
 	streams, err := stdio.Open(b.t.Context(), stdio.Config{Stdout: "file:///dev/null"}, idmap.Owner{})
 	testx.Must(b.t, err)
 	b.t.Cleanup(func() { testx.Must(b.t, streams.Close()) })
-	h, err := b.Exec(b.t.Context(), command(args...), b.config.ExecLimits, streams)
+	h, own, err := b.Exec(b.t.Context(), command(args...), b.config.ExecLimits, streams)
 	testx.Must(b.t, err)
-	return h
+	return h, own
 }
 
 // withDaemons is a container that has setsid.
@@ -577,7 +577,7 @@ func TestExec_KillReachesItsSession(t *testing.T) {
 				{"sleep 1000 & sleep 1001; true", unix.SIGTERM, 4, 4},
 				{daemon + "sleep 1000; true", unix.SIGKILL, 6, 5},
 			} {
-				h := b.begin("sh", "-c", tt.script)
+				h, _ := b.begin("sh", "-c", tt.script)
 				if tt.sig != 0 {
 					wantSleeping(tt.during, "before the signal to "+tt.script)
 					testx.Must(t, h.Signal(tt.sig))
@@ -614,7 +614,7 @@ func TestExec_WithACgroupOfItsOwn(t *testing.T) {
 				{"by somebody else", daemon + "sleep 1000", func(pid int, _ process.Handle) error { return unix.Kill(pid, unix.SIGKILL) }, 137},
 				{"by itself", daemon + "exit 3", nil, 3}, // the daemon ends with it
 			} {
-				h := b.begin("sh", "-c", tc.script).(process.CgroupHandle)
+				h, own := b.begin("sh", "-c", tc.script)
 				if tc.end != nil {
 					testx.Eventually(t, "the time when the exec has a daemon, and all are listed", func() bool { return b.alive() == 3 })
 					testx.Must(t, tc.end(h.Pid(), h))
@@ -623,11 +623,11 @@ func TestExec_WithACgroupOfItsOwn(t *testing.T) {
 				if left := b.alive(); tc.end != nil && left != 1 {
 					t.Errorf("ended %s: %d processes live on when the exit is told, want init alone", tc.what, left)
 				}
-				h.Release()
+				own.Release()
 				if exit.Status != tc.status {
 					t.Errorf("ended %s: status %d, want %d", tc.what, exit.Status, tc.status)
 				}
-				if u := h.Usage(); tc.what == "by the shim" && (u.CPU <= 0 || u.CPU > time.Minute || u.Memory < 100<<10) {
+				if u := own.Usage(); tc.what == "by the shim" && (u.CPU <= 0 || u.CPU > time.Minute || u.Memory < 100<<10) {
 					t.Errorf("Usage = %+v", u)
 				}
 				testx.Eventually(t, "the end of its daemon", func() bool { return b.alive() == 1 })

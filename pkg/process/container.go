@@ -15,7 +15,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sync/semaphore"
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
@@ -37,19 +36,12 @@ type Container struct {
 	// +checklocks:oomMu
 	pendingOOMs int
 
-	// freezing keeps execs from being started while the container is being frozen: one that joined a frozen cgroup
-	// would hang in the middle of its set-up. Each exec start takes one slot, and a freeze takes all slots. They are
-	// served in the order of their requests.
-	freezing *semaphore.Weighted
-	pausing  atomic.Bool // a freeze is under way
-
-	// live makes init's exit wait for those of execs: each exec takes one slot just before it starts and keeps it until
-	// its exit is published, and init's waiter takes all slots.
-	live *semaphore.Weighted
-
-	// initLives is canceled when init has exited: no exec starts any more (P4), and nobody waits for freezing.
-	initLives context.Context //nolint:containedctx // that of a process, not of a request
-	initDied  context.CancelFunc
+	// starts is held by each exec while it is started. A freeze excludes them: an exec that joined a frozen cgroup would
+	// hang in the middle of its set-up. It is closed when init has exited.
+	starts *gate
+	// exits is held by each exec from just before it starts until its exit is published. Init's exit waits until it is
+	// empty (P3). It is closed when init is killed or has exited: no exec starts any more (P4).
+	exits *gate
 
 	execsStarted atomic.Uint64
 	checkpointed atomic.Bool // a Checkpoint that ends all processes is under way, or was made
@@ -67,10 +59,8 @@ type Container struct {
 // New has runtime create a container, and publishes the event. If it fails, nothing is left of the container.
 func New(ctx context.Context, runtime Runtime, events *event.Queue, config Config) (*Container, error) {
 	c := &Container{
-		config: config, events: events, execs: map[string]*Process{},
-		freezing: semaphore.NewWeighted(allSlots), live: semaphore.NewWeighted(allSlots),
+		config: config, events: events, execs: map[string]*Process{}, starts: newGate(), exits: newGate(),
 	}
-	c.initLives, c.initDied = context.WithCancel(context.Background())
 	c.init = newProcess(c, "", nil, config.IO, nil)
 	if config.Spec != nil && config.Spec.Linux != nil {
 		c.noteMemoryLimit(config.Spec.Linux.Resources)
@@ -258,15 +248,11 @@ func (c *Container) Owners() (execs map[int]string, first map[int]bool) {
 		first[s.Pid] = true
 	}
 	for _, p := range c.processes() {
-		p.mu.Lock()
-		h, ok := p.handle.(CgroupHandle)
-		p.mu.Unlock()
-		if !ok {
-			continue
-		}
-		pids, _ := h.Cgroup().Procs() // it may be gone
-		for _, pid := range pids {
-			execs[pid] = p.execID
+		if group := p.execCgroup(); group != nil {
+			pids, _ := group.Cgroup().Procs() // it may be gone
+			for _, pid := range pids {
+				execs[pid] = p.execID
+			}
 		}
 	}
 	return execs, first
@@ -275,10 +261,10 @@ func (c *Container) Owners() (execs map[int]string, first map[int]bool) {
 // KillAll sends sig to every process of the container. After SIGKILL it waits until no process is left in the cgroup,
 // for remainingTimeout at most.
 func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error) {
+	if c.init.Pid() == 0 {
+		return c.init.Kill(sig) // it may be being restored
+	}
 	if err := c.init.check(OpKill); err != nil {
-		if sig == syscall.SIGKILL {
-			return c.init.Kill(sig) // it may be being restored
-		}
 		return err
 	}
 	group := c.runtime.Cgroup()
@@ -322,10 +308,10 @@ func (c *Container) killGroup(ctx context.Context, group *cgroup.Cgroup) error {
 // cgroup, unless a Pause or a Checkpoint does so, or an exec is being started: all of these wait for signalGroup, which
 // does not wait for them.
 func (c *Container) signalGroup(ctx context.Context, group *cgroup.Cgroup, sig syscall.Signal) error {
-	if !c.freezing.TryAcquire(allSlots) {
+	if !c.starts.tryExclude() {
 		return group.Signal(sig)
 	}
-	defer c.freezing.Release(allSlots)
+	defer c.starts.readmit()
 	return group.Kill(ctx, sig)
 }
 

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
 	"sandbox.internal/shim/pkg/event"
@@ -19,7 +20,7 @@ import (
 
 // DeleteExec removes an exec that has exited or was never started. It ends a Start under way.
 func (c *Container) DeleteExec(ctx context.Context, p *Process) (Status, error) {
-	if err := p.killStarting(ctx); err != nil {
+	if err := p.killUnstarted(ctx); err != nil {
 		return Status{}, err
 	}
 	if err := p.lockOp(ctx, OpDelete); err != nil {
@@ -51,10 +52,7 @@ func (c *Container) removeExec(p *Process) {
 // Delete removes a container whose init has exited or was never started; one that was not started is killed first, and
 // a restore under way is ended. A failed Delete can be retried.
 func (c *Container) Delete(ctx context.Context) (Status, error) {
-	if err := c.init.killStarting(ctx); err != nil {
-		return Status{}, err
-	}
-	if err := c.killUnstarted(ctx); err != nil {
+	if err := c.init.killUnstarted(ctx); err != nil {
 		return Status{}, err
 	}
 	if err := c.init.lockOp(ctx, OpDelete); err != nil {
@@ -141,21 +139,21 @@ func (c *Container) deliver(ctx context.Context) {
 	}
 }
 
-// killUnstarted kills an init that waits to be started, and returns once its exit is published.
-func (c *Container) killUnstarted(ctx context.Context) error {
-	if err := c.init.lockOp(ctx, OpDelete); err != nil {
-		return err
-	}
-	status := c.init.Status()
-	unstarted := status.State == Created && status.Pid != 0 // 0: nothing was restored yet
-	if unstarted {
-		_ = c.init.Kill(syscall.SIGKILL) // it may be dead already
-	}
-	c.init.unlockOp()
+// killUnstarted kills a process whose program does not run yet, or whose Start is under way, and returns once its exit
+// is published or its Start has failed.
+func (p *Process) killUnstarted(ctx context.Context) error {
+	p.mu.Lock()
+	unstarted := p.state == starting || p.state == Created && p.handle != nil
+	p.mu.Unlock()
 	if !unstarted {
 		return nil
 	}
-	_, err := c.init.Wait(ctx)
+	switch err := p.Kill(syscall.SIGKILL); {
+	case errdefs.IsNotFound(err), errdefs.IsFailedPrecondition(err): // it has just exited, or its Start was refused
+	case err != nil:
+		return err
+	}
+	_, err := p.Wait(ctx)
 	return err
 }
 

@@ -16,20 +16,22 @@
 // # Locks
 //
 // opLock, a channel with one slot, serializes the lifecycle operations of one process and its exit. It may be held
-// during slow kernel work. A caller whose context ends gives up waiting for it.
+// during slow kernel work. A caller whose context ends gives up waiting for it. The state changes with opLock and mu
+// held, as state.go allows.
 //
-// A Start of an exec, and a restore, are ended by SIGKILL and by Delete (start.go). A Start of an init that Create made
-// continues without its caller.
+// Process.killed is a context that ends with SIGKILL, and with it the Start of an exec, and a restore (start.go). A
+// Start of an init that Create made continues without its caller.
 //
-// Container.freezing keeps exec starts and freezes apart: each exec that is being started holds one slot of it, and
-// Pause, Resume and Checkpoint hold all. Waiting for it ends with the caller's context or when init exits, so that the
-// exit gets opLock. Those three also give up after 10 s, so that an exec that hangs does not block the execs behind it
-// forever. A signal to all processes takes all slots if they are free, since it freezes and thaws them.
+// Two gates (gate.go) order the starts of execs. starts: an exec is inside while it is being started; Pause, Resume and
+// Checkpoint exclude them. Waiting ends with the caller's context or when init exits, so that the exit gets opLock. A
+// freeze also gives up after 10 s, so that an exec that hangs does not block the execs behind it forever. A signal to
+// all processes excludes starts if the gate is free, since it freezes and thaws the processes. exits: an exec is inside
+// until its exit is published; init's exit waits for all, and init's kill or exit closes the gate.
 //
-// mu guards fields and is never held across anything that blocks. Order: opLock, freezing, then Container.mu,
-// Process.mu or run.mu, which are never held together. Status, Pid, Wait and Kill take only mu, so they answer while
-// Create, Start, Pause, Update or Delete hangs (containerd gives State 2 s: core/runtime/v2,
-// io.containerd.timeout.task.state). Kill thaws the cgroup itself: the runtime's Resume needs opLock.
+// mu guards fields and is never held across anything that blocks. Order: opLock, starts, then Container.mu, Process.mu
+// or run.mu, which are never held together. Status, Pid, Wait and Kill take only mu, so they answer while Create, Start,
+// Pause, Update or Delete hangs (containerd gives State 2 s: core/runtime/v2, io.containerd.timeout.task.state). Kill
+// thaws the cgroup itself: the runtime's Resume needs opLock.
 //
 // # Promises
 //
@@ -50,7 +52,6 @@
 // "Published" means put into the queue; docs/events.md has the same promises for users.
 //
 // P1 and P2 hold because an exit takes opLock: a Start in flight finishes and publishes first. P3 and P4 hold because
-// an exec's Start counts the exec as live before it checks whether init has exited, and init's waiter marks init as
-// exited before it waits until none is live. P5 holds because the waiter reads the OOM counter itself before it
-// publishes the exit; where systemd has removed it by then, CheckKilled of the OOM watch says what it goes by.
+// init's waiter closes the gate exits before it waits for the execs inside. P5 holds because the waiter reads the OOM
+// counter before it publishes the exit; if systemd has already removed the cgroup, see [cgroup.OOMWatch.CheckKilled].
 package process

@@ -48,7 +48,7 @@ func (p *Process) await() {
 	p.unlockOp()
 	if p.execID != "" {
 		p.finishExec(exit)
-		p.container.live.Release(1)
+		p.container.exits.leave()
 	}
 	p.drain(draining)
 }
@@ -56,7 +56,7 @@ func (p *Process) await() {
 // checkOOM reports an OOM kill that was not reported yet. A shell tells that SIGKILL has ended its last command by the
 // same status with which it ends itself.
 func (p *Process) checkOOM(exit Exit) {
-	known := p.killed.Load() || p.container.checkpointed.Load() // who sent SIGKILL
+	known := p.wasKilled() || p.container.checkpointed.Load() // who sent SIGKILL
 	if exit.Status == 128+int(syscall.SIGKILL) && p.execID == "" && !known {
 		p.container.oom.CheckKilled()
 		return
@@ -67,11 +67,12 @@ func (p *Process) checkOOM(exit Exit) {
 // finishExecs makes init's exit the last of its container: no exec starts from now on, strays are killed, and it waits
 // until the exit of every exec is published.
 func (c *Container) finishExecs() {
-	c.initDied()
+	c.starts.close(errInitExited)
+	c.exits.close(errInitExited)
 	c.killRemaining()
 	ctx, cancel := context.WithTimeout(context.Background(), execExitTimeout)
 	defer cancel()
-	if c.live.Acquire(ctx, allSlots) != nil {
+	if c.exits.empty(ctx) != nil {
 		logger(c.ID()).Errorf("an exec is not dead %v after init; init's exit is told before the exec's", execExitTimeout)
 	}
 }

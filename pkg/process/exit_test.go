@@ -31,15 +31,19 @@ func TestStatus_StoppedIsNeverShownWithoutItsExit(t *testing.T) {
 	w := newWorld(t, newFake())
 	must(t, w.Init().Start(ctx))
 	for name, tc := range map[string]struct {
+		ops  []Op
 		stop func(*Process)
 		want int
 	}{
-		"an exit":            {func(p *Process) { p.publishExit(Exit{Status: 7}) }, 7},
-		"a start that fails": {(*Process).failStart, unknownStatus},
+		"an exit":            {[]Op{OpStart, OpRun}, func(p *Process) { p.publishExit(Exit{Status: 7}) }, 7},
+		"a start that fails": {[]Op{OpStart}, (*Process).failStart, unknownStatus},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProcess(w.Container, "e1", nil, w.Init().io, nil)
 			p.handle = slow{w.fake.process()}
+			for _, op := range tc.ops {
+				p.commit(op)
+			}
 			var begun, looking sync.WaitGroup
 			begun.Add(lookers)
 			var shown [lookers]Exit // the first time that it is shown as stopped

@@ -124,30 +124,27 @@ func (f *fake) KillRemaining(ctx context.Context) error {
 	return f.group.Kill(ctx, syscall.SIGKILL)
 }
 
-func (f *fake) Exec(ctx context.Context, _ *specs.Process, l *limit.Limits, _ *stdio.Streams) (Handle, error) {
+func (f *fake) Exec(ctx context.Context, _ *specs.Process, l *limit.Limits, _ *stdio.Streams) (Handle, ExecCgroup, error) {
 	if err := f.passWith(ctx, "exec"); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p := f.process()
 	f.mu.Lock()
 	f.execs = append(f.execs, p)
 	f.mu.Unlock()
 	if l != nil {
-		return &fakeInCgroup{p, f}, nil
+		return p, fakeCgroup{f}, nil
 	}
-	return p, nil
+	return p, nil, nil
 }
 
-// fakeInCgroup is an exec with limits.
-type fakeInCgroup struct {
-	*fakeProcess
-	fake *fake
-}
+// fakeCgroup is that of an exec with limits.
+type fakeCgroup struct{ fake *fake }
 
-func (p *fakeInCgroup) Cgroup() *cgroup.Cgroup  { return p.fake.group }
-func (p *fakeInCgroup) Account() cgroup.Account { return p.fake.account }
-func (p *fakeInCgroup) Usage() Usage            { return Usage{} }
-func (p *fakeInCgroup) Release()                {}
+func (c fakeCgroup) Cgroup() *cgroup.Cgroup  { return c.fake.group }
+func (c fakeCgroup) Account() cgroup.Account { return c.fake.account }
+func (fakeCgroup) Usage() Usage              { return Usage{} }
+func (fakeCgroup) Release()                  {}
 
 func (f *fake) Pause() error  { return f.freeze("pause", true) }
 func (f *fake) Resume() error { return f.freeze("resume", false) }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -17,24 +16,9 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// allSlots is how many slots a freeze takes of freezing, and the exit of init of live.
-const allSlots = math.MaxInt64
-
 // startTimeout bounds how long a freeze waits for execs that are being started. Execs requested meanwhile wait behind
 // it.
 const startTimeout = 10 * time.Second
-
-// acquireFreezing takes n slots of freezing. It gives up when ctx ends or init exits: a waiting freeze holds init's
-// opLock, which the exit needs.
-func (c *Container) acquireFreezing(ctx context.Context, n int64) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(c.initLives, func() { cancel(errInitExited) })()
-	if c.freezing.Acquire(ctx, n) != nil {
-		return context.Cause(ctx)
-	}
-	return nil
-}
 
 // lockFreeze locks init's operations and keeps execs from being started, for op, which freezes or thaws.
 func (c *Container) lockFreeze(ctx context.Context, op Op) (unlock func(), err error) {
@@ -43,12 +27,12 @@ func (c *Container) lockFreeze(ctx context.Context, op Op) (unlock func(), err e
 	}
 	bounded, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := c.acquireFreezing(bounded, allSlots); err != nil {
+	if err := c.starts.exclude(bounded); err != nil {
 		c.init.unlockOp()
 		return nil, c.init.wrap(fmt.Errorf("%v: an exec is being started, or a signal sent to all: %w", op, err))
 	}
 	return func() {
-		c.freezing.Release(allSlots)
+		c.starts.readmit()
 		c.init.unlockOp()
 	}, nil
 }
@@ -61,18 +45,18 @@ func (c *Container) Pause(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	c.pausing.Store(true)
-	defer c.pausing.Store(false)
+	c.init.commit(OpPause)
 	if err := c.runtime.Pause(); err != nil {
-		_ = c.runtime.Resume()    // half of the container may be frozen; the error below is the one that matters
-		if c.init.killed.Load() { // a kill thaws
+		_ = c.runtime.Resume() // half of the container may be frozen; the error below is the one that matters
+		c.init.commit(OpResume)
+		if c.init.wasKilled() { // a kill thaws
 			err = fmt.Errorf("the container is being killed: %w: %w", err, errdefs.ErrFailedPrecondition)
 		}
 		return c.init.wrap(fmt.Errorf("pause: %w", err))
 	}
-	c.init.commit(OpPause)
+	c.init.commit(OpFreeze)
 	c.events.Put(event.TaskPaused{ContainerID: c.ID()})
-	if c.init.killed.Load() {
+	if c.init.wasKilled() {
 		return c.thaw()
 	}
 	return nil
@@ -121,19 +105,6 @@ func (c *Container) thaw() error {
 	return nil
 }
 
-// shownState returns the state shown for a running process: Paused or Pausing if the container is.
-func (c *Container) shownState() State {
-	c.init.mu.Lock()
-	defer c.init.mu.Unlock()
-	switch {
-	case c.init.state == Paused:
-		return Paused
-	case c.pausing.Load():
-		return Pausing
-	}
-	return Running
-}
-
 // CheckpointRequest says how a container's state is written to disk. All fields except Path are those of
 // containerd.runc.v1.CheckpointOptions; the zero value of each is the default.
 type CheckpointRequest struct {
@@ -166,21 +137,14 @@ func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
 		err = c.init.wrap(fmt.Errorf("checkpoint: %w", err))
 	}
 	// What was frozen before is frozen again, and on cgroup v1 a frozen process does not die.
-	if c.shownState() == Paused && (c.init.killed.Load() || err == nil && r.Exit) {
+	if c.init.Status().State == Paused && (c.init.wasKilled() || err == nil && r.Exit) {
 		err = errors.Join(err, c.thaw())
 	}
 	return err
 }
 
-// EndRestore cancels a restore under way, and waits for its end. The restore may succeed nevertheless.
-func (c *Container) EndRestore(ctx context.Context) error {
-	c.init.mu.Lock()
-	if end := c.init.endStart; end != nil { // set before the restore is admitted
-		end(context.Canceled)
-	}
-	c.init.mu.Unlock()
-	return c.init.awaitOperation(ctx)
-}
+// EndRestore ends a restore under way, and waits for its end. If the program already runs, it is killed.
+func (c *Container) EndRestore(ctx context.Context) error { return c.init.killUnstarted(ctx) }
 
 // restore restores init from its checkpoint. The caller holds init's opLock.
 func (c *Container) restore(ctx context.Context) error {
@@ -189,12 +153,12 @@ func (c *Container) restore(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.init.startWithStreams(ctx, func(s *stdio.Streams) (Handle, error) {
+	return c.init.startWithStreams(ctx, func(s *stdio.Streams) (Handle, ExecCgroup, error) {
 		init, err := c.runtime.Restore(ctx, s)
 		if err != nil {
-			return nil, fmt.Errorf("restore from %q: %w", c.config.Checkpoint, err)
+			return nil, nil, fmt.Errorf("restore from %q: %w", c.config.Checkpoint, err)
 		}
 		// An OOM kill before this is not published: the cgroup does not exist before its processes run.
-		return init, c.initCreated(ctx, init)
+		return init, nil, c.initCreated(ctx, init)
 	})
 }

@@ -15,9 +15,9 @@ func (c *Container) ExecsStarted() uint64 { return c.execsStarted.Load() }
 
 // Inspect returns what this package knows about the container, with at most maxExecs of its execs. It never blocks: see
 // the package documentation, Locks.
-func (c *Container) Inspect(maxExecs int) inspect.Container {
+func (c *Container) Inspect(maxExecs int) inspect.ContainerInfo {
 	s := c.init.Status()
-	answer := inspect.Container{
+	answer := inspect.ContainerInfo{
 		ID: c.ID(), Bundle: s.Bundle, State: s.State.String(), Pid: s.Pid, Exit: shownExit(s),
 		Launch: c.runtime.Launch(), Verdicts: c.Verdicts(), Execs: c.inspectExecs(maxExecs),
 	}
@@ -40,11 +40,8 @@ func (c *Container) inspectExecs(most int) inspect.Execs {
 	for _, p := range all[:min(len(all), most)] {
 		s := p.Status()
 		one := inspect.Exec{ID: s.ID, State: s.State.String(), Pid: s.Pid, Exit: shownExit(s)}
-		p.mu.Lock()
-		h, ok := p.handle.(CgroupHandle)
-		p.mu.Unlock()
-		if ok {
-			used := h.Usage()
+		if group := p.execCgroup(); group != nil {
+			used := group.Usage()
 			one.CPU, one.Memory = used.CPU, used.Memory
 		}
 		execs.List = append(execs.List, one)

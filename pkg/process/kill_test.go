@@ -140,8 +140,8 @@ func TestKillAll_FreezesNothingWhileAnExecStarts(t *testing.T) {
 			w := newWorld(t, f)
 			must(t, w.Init().Start(ctx))
 			if tc.start {
-				must(t, w.acquireFreezing(ctx, 1))
-				defer w.freezing.Release(1)
+				must(t, w.starts.enter(ctx))
+				defer w.starts.leave()
 			}
 			must(t, w.KillAll(ctx, syscall.SIGTERM))
 			info, err := os.Stat(freeze)

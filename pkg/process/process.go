@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/containerd/errdefs"
@@ -33,22 +32,18 @@ type Process struct {
 	run          *run               // nil without limits
 	stopDraining context.CancelFunc // ends the wait for readers of the output; set before p is Stopped
 
+	killed context.Context    //nolint:containedctx // that of a process, not of a request: it ends with a SIGKILL
+	kill   context.CancelFunc // called with mu held, before the signal is sent
+
 	mu      sync.Mutex
 	state   State
 	handle  Handle         // nil before the process exists: for an exec, or an init to be restored, before Start
+	group   ExecCgroup     // of an exec with limits; set with handle
 	streams *stdio.Streams // nil before the process runs
 	// +checklocks:mu
 	exit Exit
 	// +checklocks:mu
 	asked map[Op]func(*stdio.Streams) error // what was asked of the streams before there were any
-	// startAbandoned reports that the caller of Start went away while init, which Create made, was let go.
-	startAbandoned atomic.Bool
-	killed         atomic.Bool // init is sent SIGKILL; a later freeze must be undone; set with mu held
-	dying          atomic.Bool // init was sent SIGKILL: no exec starts any more
-	// +checklocks:mu
-	startKilled bool // by SIGKILL while endStart was set
-	// +checklocks:mu
-	endStart context.CancelCauseFunc // ends the Start of an exec, or the restore, that is under way; nil if none is
 }
 
 func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Config, l *limit.Limits) *Process {
@@ -56,7 +51,11 @@ func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Confi
 		container: c, execID: execID, spec: spec, io: io, run: newRun(l), asked: map[Op]func(*stdio.Streams) error{},
 		opLock: make(chan struct{}, 1), exited: make(chan struct{}), drained: make(chan struct{}),
 	}
-	p.limitOutput()
+	killed, kill := context.WithCancelCause(context.Background())
+	p.killed, p.kill = killed, func() { kill(errEndedByKill) }
+	if l != nil {
+		p.io.MaxOutput = l.Output
+	}
 	return p
 }
 
@@ -73,13 +72,15 @@ type Status struct {
 // Status returns the status of the process. It never blocks: see the package documentation, Locks.
 func (p *Process) Status() Status {
 	p.mu.Lock()
-	s := Status{ID: p.id(), State: p.state, Exit: p.exit, Bundle: p.container.config.Bundle, IO: p.io}
+	s := Status{ID: p.id(), State: p.state.shown(), Exit: p.exit, Bundle: p.container.config.Bundle, IO: p.io}
 	if p.handle != nil {
 		s.Pid = p.handle.Pid()
 	}
 	p.mu.Unlock()
-	if s.State == Running {
-		s.State = p.container.shownState()
+	if p.execID != "" && s.State == Running {
+		if init := p.container.init.Status().State; init == Pausing || init == Paused {
+			s.State = init
+		}
 	}
 	return s
 }
@@ -92,40 +93,38 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 
 // Kill sends sig. SIGKILL to init also thaws the container, whoever froze it or a part of it, since a frozen process
 // does not die on cgroup v1. Thawing only writes to the cgroup, since the runtime may be busy with a Pause or an
-// Update. The Start of an exec fails after that. SIGKILL also ends the Start of an exec, or a restore, that is under
-// way: that fails, unless the program runs by then, which ends like any other.
+// Update. No exec starts after it. SIGKILL also aborts the Start of an exec, or a restore, that is under way. If the
+// program already runs, it is killed as usual.
 func (p *Process) Kill(sig syscall.Signal) error {
-	p.mu.Lock()
-	_, err := p.nextLocked(OpKill)
-	end, starting := p.endStart, err != nil && sig == syscall.SIGKILL && p.endStart != nil
-	if starting {
-		p.startKilled = true
-		err = nil
+	op := OpSignal
+	if sig == syscall.SIGKILL {
+		op = OpKill
 	}
+	p.mu.Lock()
+	_, err := p.nextLocked(op)
 	handle := p.handle
-	last := sig == syscall.SIGKILL && p.execID == ""
-	if err == nil && last {
-		p.killed.Store(true)
+	if err == nil && op == OpKill {
+		p.kill()
 	}
 	p.mu.Unlock()
-	if starting {
-		end(errEndedByKill)
-	}
 	if err != nil || handle == nil {
 		return err
 	}
 	if err := handle.Signal(sig); err != nil {
 		return p.wrap(fmt.Errorf("kill with signal %d: %w", sig, err))
 	}
-	if !last {
+	if op != OpKill || p.execID != "" {
 		return nil
 	}
-	p.dying.Store(true)
+	p.container.exits.close(errInitKilled)
 	if err := p.container.Cgroup().Thaw(); err != nil {
 		return p.wrap(fmt.Errorf("thaw: %w", err))
 	}
 	return nil
 }
+
+// wasKilled reports whether SIGKILL was sent, or is about to be. A later freeze must be undone.
+func (p *Process) wasKilled() bool { return p.killed.Err() != nil }
 
 // Resize sets the size of the terminal, in characters.
 func (p *Process) Resize(width, height uint16) error {
@@ -218,17 +217,6 @@ func (p *Process) lockOp(ctx context.Context, op Op) error {
 }
 
 func (p *Process) unlockOp() { <-p.opLock }
-
-// awaitOperation waits for the end of the operation that is under way, if there is one.
-func (p *Process) awaitOperation(ctx context.Context) error {
-	select {
-	case p.opLock <- struct{}{}:
-		p.unlockOp()
-		return nil
-	case <-ctx.Done():
-		return p.wrap(fmt.Errorf("another operation is still under way: %w", ctx.Err()))
-	}
-}
 
 // nextLocked returns the state that op leads to from the current one.
 func (p *Process) nextLocked(op Op) (State, error) {

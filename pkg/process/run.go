@@ -74,19 +74,6 @@ func (p *Process) limits() *limit.Limits {
 	return p.run.limits
 }
 
-// limitOutput has the streams of p count what it writes, if it has limits.
-func (p *Process) limitOutput() {
-	if p.run == nil {
-		return
-	}
-	p.io.MaxOutput = p.run.limits.Output
-}
-
-// group returns the cgroup of p, which is a run.
-func (p *Process) group() *cgroup.Cgroup {
-	return p.handle.(CgroupHandle).Cgroup() // which RuntimeContainer.Exec returns with limits
-}
-
 // startLimits starts the timers that end a run over its limits. It is called once, with opLock held, when the program
 // runs. The program may have been running since asked: on a busy machine the shim learns of its start late, and a
 // verdict must not take time off the run.
@@ -104,7 +91,7 @@ func (p *Process) startLimits(asked time.Time) {
 	if r.limits.CPUTime > 0 {
 		r.cpu = time.AfterFunc(firstLook, p.lookAtCPUTime)
 	}
-	if r.limits.Memory > 0 && !p.group().Unified() {
+	if r.limits.Memory > 0 && !p.group.Cgroup().Unified() {
 		r.oom = time.AfterFunc(watchAfter, p.watchMemory)
 	}
 	r.mu.Unlock()
@@ -120,7 +107,7 @@ const (
 
 // watchMemory ends an exec when the kernel has killed one of its processes: on v1 the others would continue.
 func (p *Process) watchMemory() {
-	watch, err := p.group().WatchOOM(func() { p.killOverLimit(limit.Memory) })
+	watch, err := p.group.Cgroup().WatchOOM(func() { p.killOverLimit(limit.Memory) })
 	if err != nil {
 		if !errdefs.IsNotFound(err) { // it has ended
 			p.logger().WithError(err).Error("watch the memory of an exec")
@@ -138,7 +125,7 @@ func (p *Process) watchMemory() {
 		watch.Stop()
 		return
 	}
-	if a, err := p.group().Account(); err == nil && a.OOMKills > 0 { // killed before the watch
+	if a, err := p.group.Cgroup().Account(); err == nil && a.OOMKills > 0 { // killed before the watch
 		p.killOverLimit(limit.Memory)
 		return
 	}
@@ -156,7 +143,7 @@ const lookAgain = 100 * time.Millisecond
 
 // lookAtCPUTime ends a run that has used up its CPU time, or looks again when it may have.
 func (p *Process) lookAtCPUTime() {
-	used, err := p.group().Usage()
+	used, err := p.group.Cgroup().Usage()
 	if errdefs.IsNotFound(err) {
 		return // it has ended
 	}
@@ -221,7 +208,7 @@ func (p *Process) recordVerdict(exit Exit) {
 		watch.Stop()
 	}
 
-	c, used := p.container, p.handle.(CgroupHandle).Account()
+	c, used := p.container, p.group.Account()
 	written := p.streams.Written()
 	v := limit.Verdict{
 		Container: c.ID(), Exec: p.execID, Pid: p.handle.Pid(), Started: started, Ended: exit.At,

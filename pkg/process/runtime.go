@@ -41,9 +41,10 @@ type RuntimeContainer interface {
 	// AwaitProgram waits briefly after Start until init runs its program, which the kernel loads after Start has
 	// returned.
 	AwaitProgram()
-	// Exec runs another process and returns when its program has begun. If l is not nil, its Handle is a CgroupHandle,
-	// and the kernel enforces the limits on memory and processes.
-	Exec(ctx context.Context, p *specs.Process, l *limit.Limits, s *stdio.Streams) (Handle, error)
+	// Exec runs another process and returns when its program has begun. If l is not nil, the process has a cgroup of its
+	// own, and the kernel enforces the limits on memory and processes: SIGKILL kills all processes there, and Wait kills
+	// those that the first one leaves behind and returns when all have exited. Otherwise the cgroup is nil.
+	Exec(ctx context.Context, p *specs.Process, l *limit.Limits, s *stdio.Streams) (Handle, ExecCgroup, error)
 	// Pause freezes every process of the container.
 	Pause() error
 	// Resume thaws them. It does not wait for an Exec in flight.
@@ -82,13 +83,11 @@ type Handle interface {
 	Signal(sig syscall.Signal) error
 }
 
-// CgroupHandle is the Handle of an exec with limits, which has a cgroup of its own. SIGKILL kills all processes there.
-// Wait kills those that the exec leaves behind, and returns when all have exited.
-type CgroupHandle interface {
-	Handle
-	// Cgroup returns the exec's cgroup, which exists until Release.
+// ExecCgroup is the cgroup of an exec with limits.
+type ExecCgroup interface {
+	// Cgroup exists until Release.
 	Cgroup() *cgroup.Cgroup
-	// Account returns what the exec used, including all processes that it started. It is called after Wait.
+	// Account returns the usage of the exec, including all processes that it started. It is called after Wait.
 	Account() cgroup.Account
 	// Usage returns the current usage, or the final one.
 	Usage() Usage
@@ -96,7 +95,7 @@ type CgroupHandle interface {
 	Release()
 }
 
-// Usage is what an exec used, including all processes that it started.
+// Usage is the usage of an exec, including all processes that it started.
 type Usage struct {
 	CPU time.Duration
 	// Memory is the peak in bytes: of all processes together or, if CgroupTotal is false, of the largest one that has

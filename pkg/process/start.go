@@ -6,15 +6,17 @@ package process
 import (
 	"context"
 	"fmt"
-	"syscall"
 
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/event"
 )
 
-// errEndedByKill is the error of a Start that a SIGKILL, or a Delete, has ended.
-var errEndedByKill = fmt.Errorf("it was killed before its program ran: %w", errdefs.ErrAborted)
+var (
+	errInitExited  = fmt.Errorf("the container's init has exited: %w", errdefs.ErrFailedPrecondition)
+	errInitKilled  = fmt.Errorf("the container's init was killed: %w", errdefs.ErrFailedPrecondition)
+	errEndedByKill = fmt.Errorf("it was killed before its program ran: %w", errdefs.ErrAborted)
+)
 
 // Start runs the program of init, or the exec. If ctx ends, the Start of an exec and a restore fail, and nothing runs.
 // An init that Create made is let go first of all, which cannot be undone, so its Start ignores ctx from then on: it
@@ -30,11 +32,10 @@ func (p *Process) Start(ctx context.Context) error {
 	if p.execID == "" && !p.container.Restored() {
 		return p.startInit(ctx)
 	}
-	ctx, end := context.WithCancelCause(ctx)
-	p.mu.Lock()
-	p.endStart = end
-	p.mu.Unlock()
+	p.commit(OpStart)
 	defer p.startEnded()
+	ctx, cancel := withEnd(ctx, p.killed)
+	defer cancel()
 	if p.execID != "" {
 		return p.container.startExec(ctx, p)
 	}
@@ -46,10 +47,10 @@ func (p *Process) startInit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return p.wrap(fmt.Errorf("start: %w", err))
 	}
-	defer context.AfterFunc(ctx, func() { p.startAbandoned.Store(true) })()
 	if err := p.container.runtime.Start(); err != nil {
 		return p.wrap(err)
 	}
+	p.commit(OpStart)
 	p.initStarted()
 	return nil
 }
@@ -67,48 +68,30 @@ func (p *Process) startRestored(ctx context.Context) error {
 // initStarted publishes that init runs.
 func (p *Process) initStarted() {
 	c := p.container
-	p.commit(OpStart)
 	c.events.Put(event.TaskStart{ContainerID: c.ID(), Pid: p.Pid()})
 	c.publishOOMs()
 }
 
-// startEnded releases what Start has set for endStart. A process that was killed before there was one has failed to
-// start, whatever the Start waited for.
+// startEnded settles a Start that was refused before it asked for a process: p can be started again, unless it was
+// killed meanwhile.
 func (p *Process) startEnded() {
 	p.mu.Lock()
-	end := p.endStart
-	p.endStart = nil
-	unborn := p.state == Created && p.handle == nil && p.startKilled
+	refused := p.state == starting
+	if refused && !p.wasKilled() {
+		p.commitLocked(OpRefuse)
+		refused = false
+	}
 	p.mu.Unlock()
-	end(nil)
-	if unborn {
+	if refused {
 		p.failStart()
 	}
 }
 
-// startWasKilled reports whether Kill or Delete ends the Start under way, whatever ended its context before.
-func (p *Process) startWasKilled() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.startKilled
-}
+// unknownStatus is the exit status of a process that never ran, as in containerd's client (client.UnknownExitStatus).
+const unknownStatus = 255
 
-// killStarting ends a Start that is under way, if p has no process before it, and returns once p has exited or Start
-// has failed. An init that Create made is killed if nobody waits for its Start any more.
-func (p *Process) killStarting(ctx context.Context) error {
-	p.mu.Lock()
-	starting := p.endStart != nil || p.startAbandoned.Load()
-	created := p.state == Created
-	p.mu.Unlock()
-	if !starting || !created {
-		return nil
-	}
-	switch err := p.Kill(syscall.SIGKILL); {
-	case errdefs.IsNotFound(err), errdefs.IsFailedPrecondition(err): // it has just exited, or its Start has failed
-		return nil
-	case err != nil:
-		return err
-	}
-	_, err := p.Wait(ctx)
-	return err
+// failStart ends a process whose start failed. The caller holds opLock.
+func (p *Process) failStart() {
+	p.commitExit(Exit{Status: unknownStatus})
+	close(p.exited)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// starting returns a container, and a process of it whose Start hangs in the named call of the runtime.
-func starting(t *testing.T, call string) (w *world, p *Process, started chan error) {
+// startHangs returns a container, and a process of it whose Start hangs in the named call of the runtime.
+func startHangs(t *testing.T, call string) (w *world, p *Process, started chan error) {
 	t.Helper()
 	f := newFake()
 	f.gates[call] = make(chan struct{})
@@ -47,7 +47,7 @@ func TestKill_EndsAStart(t *testing.T) {
 		} {
 			t.Run(call+" by "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					w, p, started := starting(t, call)
+					w, p, started := startHangs(t, call)
 					wantClass(t, p.Kill(syscall.SIGTERM), errdefs.ErrFailedPrecondition)
 					must(t, kill(w, p))
 					wantClass(t, <-started, errEndedByKill)

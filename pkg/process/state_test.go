@@ -26,17 +26,13 @@ func TestState_LifecycleMatrix(t *testing.T) {
 	}{{"init", initTable}, {"exec", execTable}} {
 		fmt.Fprintf(&b, "%-8s", m.name)
 		for s := range State(len(stateNames)) {
-			if s != Pausing {
-				fmt.Fprintf(&b, "  %-12v", s)
-			}
+			fmt.Fprintf(&b, "  %-8v", s)
 		}
 		b.WriteString("\n")
 		for op := range Op(len(opNames)) {
 			fmt.Fprintf(&b, "%-11v", op)
 			for s := range State(len(stateNames)) {
-				if s != Pausing {
-					fmt.Fprintf(&b, "  %-12s", cell(m.table, s, op))
-				}
+				fmt.Fprintf(&b, "  %-8s", cell(m.table, s, op))
 			}
 			b.WriteString("\n")
 		}

@@ -109,14 +109,14 @@ func (r *fakeRuntime) Update(resources *specs.LinuxResources) error {
 	return r.fake.call("Update")
 }
 
-func (r *fakeRuntime) Exec(_ context.Context, p *specs.Process, _ *limit.Limits, _ *stdio.Streams) (process.Handle, error) {
+func (r *fakeRuntime) Exec(_ context.Context, p *specs.Process, _ *limit.Limits, _ *stdio.Streams) (process.Handle, process.ExecCgroup, error) {
 	if err := r.fake.call("Exec"); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r.fake.mu.Lock()
 	r.fake.execs = append(r.fake.execs, p)
 	r.fake.mu.Unlock()
-	return r.fake.handle(), nil
+	return r.fake.handle(), nil, nil
 }
 
 type fakeHandle struct {

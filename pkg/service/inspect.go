@@ -48,7 +48,7 @@ func (s *inspectService) methods() map[string]ttrpc.Method {
 }
 
 func (s *inspectService) Inspect(_ context.Context, id string, _ []byte) ([]byte, error) {
-	answer := inspect.Answer{Shim: s.inspectShim(), Pod: s.pods.Inspect(), Containers: []inspect.Container{}}
+	answer := inspect.Answer{Shim: s.inspectShim(), Pod: s.pods.Inspect(), Containers: []inspect.ContainerInfo{}}
 	containers := s.manager.Containers()
 	if id != "" {
 		c, err := s.manager.Container(id)

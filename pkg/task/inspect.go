@@ -9,7 +9,7 @@ import (
 )
 
 // Inspect returns all that is known about the container, with at most maxExecs of its execs. It never blocks.
-func (c *Container) Inspect(maxExecs int) inspect.Container {
+func (c *Container) Inspect(maxExecs int) inspect.ContainerInfo {
 	answer := c.Container.Inspect(maxExecs)
 	answer.Settings = settings.List(c.annotations, c.options)
 	answer.Annotations = c.annotations

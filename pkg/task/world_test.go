@@ -130,8 +130,8 @@ func (r *fakeRuntime) Restore(context.Context, *stdio.Streams) (process.Handle, 
 	return r.init, nil
 }
 
-func (r *fakeRuntime) Exec(context.Context, *specs.Process, *limit.Limits, *stdio.Streams) (process.Handle, error) {
-	return &fakeHandle{engine: r.engine, died: make(chan int, 1)}, nil
+func (r *fakeRuntime) Exec(context.Context, *specs.Process, *limit.Limits, *stdio.Streams) (process.Handle, process.ExecCgroup, error) {
+	return &fakeHandle{engine: r.engine, died: make(chan int, 1)}, nil, nil
 }
 
 func (r *fakeRuntime) Destroy() error {

@@ -231,7 +231,7 @@ func (n *Node) askShim(ctx context.Context, s *shimState) {
 		return
 	}
 	for _, c := range s.containers {
-		i := slices.IndexFunc(s.answer.Containers, func(a inspect.Container) bool { return a.ID == c.ID })
+		i := slices.IndexFunc(s.answer.Containers, func(a inspect.ContainerInfo) bool { return a.ID == c.ID })
 		switch {
 		case s.Error != "":
 			c.State, c.Error = Dead, s.Error
@@ -261,7 +261,7 @@ func (s *shimState) inspect(ctx context.Context) error {
 	return err
 }
 
-func (c *container) take(a *inspect.Container) {
+func (c *container) take(a *inspect.ContainerInfo) {
 	c.State, c.Pid, c.cgroup = State(a.State), a.Pid, a.Cgroup
 	c.Execs, c.ExecsStarted, c.ExecsKnown = a.Execs.Known, a.Execs.Started, true
 	if a.Exit != nil {

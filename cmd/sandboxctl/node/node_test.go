@@ -65,7 +65,7 @@ func (f *fakeShim) serve(t *testing.T, socket string) {
 	t.Helper()
 	text, err := json.Marshal(inspect.Answer{
 		Shim:       inspect.Shim{Pid: os.Getpid(), Namespace: "ns"},
-		Containers: []inspect.Container{{ID: "c1", State: string(Running), Execs: inspect.Execs{Started: f.started, Known: f.known}}},
+		Containers: []inspect.ContainerInfo{{ID: "c1", State: string(Running), Execs: inspect.Execs{Started: f.started, Known: f.known}}},
 	})
 	must(t, err)
 	server, err := ttrpc.NewServer()

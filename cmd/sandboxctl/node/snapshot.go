@@ -222,8 +222,8 @@ type Inspection struct {
 	Pod       Pod        `json:"pod"`
 	Container *Container `json:"container,omitempty"` // none: the id is that of a sandbox
 	// What the shim reports, if it is one of this project and answers.
-	Known *inspect.Container `json:"known,omitempty"`
-	Shim  *inspect.Shim      `json:"shim,omitempty"`
+	Known *inspect.ContainerInfo `json:"known,omitempty"`
+	Shim  *inspect.Shim          `json:"shim,omitempty"`
 	// The shim's share of memory; 0: it is not known.
 	ShimPSS uint64 `json:"shim_pss,omitempty"`
 }

@@ -143,7 +143,7 @@ func (p *printer) container(in *node.Inspection, c *node.Container) {
 	}
 }
 
-func (p *printer) known(k *inspect.Container, all bool) {
+func (p *printer) known(k *inspect.ContainerInfo, all bool) {
 	p.section("Settings")
 	p.row("bundle", "%s", k.Bundle)
 	for _, s := range k.Settings {

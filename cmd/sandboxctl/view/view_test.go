@@ -33,7 +33,7 @@ func TestTables_ArePrintable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	known := &inspect.Container{
+	known := &inspect.ContainerInfo{
 		Bundle: evil, Settings: []inspect.Setting{{Name: evil, Value: evil, Origin: evil}},
 		HostRootfs: []inspect.HostDirectory{{Host: evil, Container: evil}},
 		CPUSet:     &inspect.CPUSet{Source: evil, CPUs: evil, Error: evil}, Notify: &inspect.Notify{Status: evil},
