@@ -11,7 +11,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
-	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 func TestParse(t *testing.T) {
@@ -143,33 +142,5 @@ func TestNextLook_OfAnIdleRun(t *testing.T) {
 	}
 	if most := int(time.Hour/mostIdleWait) + 20; looks > most {
 		t.Errorf("%d looks in an hour, want %d at most", looks, most)
-	}
-}
-
-func TestOfMemory(t *testing.T) {
-	number := func(n int64) *specs.LinuxResources {
-		return &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &n}}
-	}
-	unified := func(most string) *specs.LinuxResources {
-		r := number(1 << 20)
-		r.Unified = map[string]string{"memory.max": most}
-		return r
-	}
-	for name, tt := range map[string]struct {
-		r       *specs.LinuxResources
-		limited bool
-		ok      bool
-	}{
-		"nothing":        {nil, false, false},
-		"others":         {&specs.LinuxResources{Memory: &specs.LinuxMemory{}}, false, false},
-		"0":              {number(0), false, false},
-		"a limit":        {number(1 << 20), true, true},
-		"no limit":       {number(-1), false, true},
-		"a limit of v2":  {unified("1048576"), true, true},
-		"no limit of v2": {unified("max"), false, true},
-	} {
-		if limited, ok := OfMemory(tt.r); limited != tt.limited || ok != tt.ok {
-			t.Errorf("%s: %v, %v, want %v, %v", name, limited, ok, tt.limited, tt.ok)
-		}
 	}
 }

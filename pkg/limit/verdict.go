@@ -10,7 +10,6 @@ import (
 	"time"
 
 	json "github.com/go-json-experiment/json/v1"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/unixfile"
@@ -78,20 +77,6 @@ func (l *Limits) Judge(v *Verdict, ended Reason, memory bool) {
 	case v.ForksRefused > 0 && v.Status != 0:
 		v.Limit = Pids
 	}
-}
-
-// OfMemory reports whether r limits memory. ok says whether r is about that.
-func OfMemory(r *specs.LinuxResources) (limited, ok bool) {
-	if r == nil {
-		return false, false
-	}
-	if most, ok := r.Unified["memory.max"]; ok { // it is written after the other
-		return most != "max", true
-	}
-	if r.Memory == nil || r.Memory.Limit == nil || *r.Memory.Limit == 0 {
-		return false, false
-	}
-	return *r.Memory.Limit > 0, true
 }
 
 // Write writes v to the file at path, in which {exec} stands for the exec, atomically and with mode 0600. It follows no

@@ -45,7 +45,6 @@ type Container struct {
 
 	execsStarted atomic.Uint64
 	checkpointed atomic.Bool // a Checkpoint that ends all processes is under way, or was made
-	limitsMemory atomic.Bool // linux.resources limits memory
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -62,9 +61,6 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 		config: config, events: events, execs: map[string]*Process{}, starts: newGate(), exits: newGate(),
 	}
 	c.init = newProcess(c, "", nil, config.IO, nil)
-	if config.Spec != nil && config.Spec.Linux != nil {
-		c.noteMemoryLimit(config.Spec.Linux.Resources)
-	}
 	if err := c.create(ctx, runtime); err != nil {
 		undone := Undo(func() error { return c.removeHooks(errors.Is(err, ErrLeft)) })
 		return nil, fmt.Errorf("container %q: %w", config.ID, errors.Join(err, undone))

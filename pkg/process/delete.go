@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 
 	"sandbox.internal/shim/pkg/event"
 )
@@ -37,11 +36,7 @@ func (c *Container) DeleteExec(ctx context.Context, p *Process) (Status, error) 
 
 // removeExec completes the deletion of an exec, whose opLock the caller holds.
 func (c *Container) removeExec(p *Process) {
-	neverRan := p.Status().State == Created
-	p.commit(OpDelete)
-	if neverRan {
-		p.releaseWaiters()
-	}
+	p.commitDelete()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.execs[p.execID] == p {
@@ -71,10 +66,7 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, c.init.wrap(fmt.Errorf("delete: %w", err))
 	}
-	c.init.commit(OpDelete)
-	if status.State == Created { // it was to be restored
-		c.init.releaseWaiters()
-	}
+	c.init.commitDelete()
 	c.deleteUnstartedExecs()
 	for _, h := range c.config.Hooks {
 		h.Deleted()
@@ -115,13 +107,13 @@ func (p *Process) deleteUnstarted() {
 	}
 }
 
-// releaseWaiters answers those who wait for the exit of p, which was deleted without ever having run, as after a failed
-// start. The caller holds opLock.
-func (p *Process) releaseWaiters() {
-	p.mu.Lock()
-	p.exit = Exit{Status: unknownStatus}
-	p.mu.Unlock()
-	close(p.exited)
+// commitDelete commits that p is deleted. The caller holds opLock and has checked the operation.
+func (p *Process) commitDelete() {
+	if p.Status().State == Created { // an exec, or an init to be restored
+		p.neverRan(OpDelete)
+	} else {
+		p.commit(OpDelete)
+	}
 }
 
 // deliverTimeout bounds how long Delete waits for containerd to take the events of the container.
@@ -135,7 +127,7 @@ func (c *Container) deliver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, deliverTimeout)
 	defer cancel()
 	if err := c.events.Flush(ctx); err != nil {
-		log.L.WithError(err).WithField("container", c.ID()).Info("delete is answered before its event is delivered")
+		logger(c.ID()).WithError(err).Info("delete is answered before its event is delivered")
 	}
 }
 

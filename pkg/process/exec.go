@@ -34,7 +34,7 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 			c.exits.leave()
 		}
 	}()
-	asked := time.Now()
+	requested := time.Now()
 	err := p.startWithStreams(ctx, func(s *stdio.Streams) (Handle, ExecCgroup, error) {
 		return c.runtime.Exec(ctx, p.spec, p.limits(), s)
 	})
@@ -47,7 +47,7 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 	runs = true
 	c.execsStarted.Add(1)
 	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.Pid()})
-	p.startLimits(asked)
+	p.startLimits(requested)
 	p.startWaiter()
 	if c.starts.closed.Err() != nil {
 		c.killRemaining() // p started after finishExecs had killed the others
@@ -63,7 +63,7 @@ func (p *Process) startWithStreams(
 	started := false
 	defer func() {
 		if !started {
-			p.failStart()
+			p.neverRan(OpExit)
 		}
 	}()
 	opening, cancel := withEnd(ctx, p.container.starts.closed)
@@ -99,7 +99,7 @@ func (p *Process) runs(h Handle, group ExecCgroup, s *stdio.Streams) {
 		p.mu.Unlock()
 		for op, act := range asked {
 			if err := act(s); err != nil {
-				logger(p.container.ID()).WithError(err).WithField("exec", p.execID).Warnf("%v, asked for before the start", op)
+				p.logger().WithError(err).Warnf("%v, asked for before the start", op)
 			}
 		}
 		p.mu.Lock()

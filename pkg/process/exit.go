@@ -102,7 +102,7 @@ func (c *Container) signalExecs(sig syscall.Signal) {
 // publishExit commits the exit and publishes it. The waiter calls it once, with opLock held.
 func (p *Process) publishExit(exit Exit) {
 	c := p.container
-	p.commitExit(exit)
+	p.commitEnd(OpExit, exit)
 	if p.execID == "" {
 		c.oom.Stop()
 		c.publishOOMs()
@@ -122,11 +122,10 @@ func (p *Process) publishExit(exit Exit) {
 // behind and slow readers have until Delete. Output of an exec that nobody reads is kept for unreadTimeout.
 func (p *Process) drain(ctx context.Context) {
 	defer close(p.drained)
-	entry := logger(p.container.ID()).WithField("exec", p.execID)
 	if err := p.streams.Drain(ctx); err != nil {
-		entry.WithError(err).Warn("output may be cut off")
+		p.logger().WithError(err).Warn("output may be cut off")
 	}
 	if err := p.streams.Close(); err != nil {
-		entry.WithError(err).Warn("close standard streams")
+		p.logger().WithError(err).Warn("close standard streams")
 	}
 }

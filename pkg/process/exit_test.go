@@ -36,7 +36,7 @@ func TestStatus_StoppedIsNeverShownWithoutItsExit(t *testing.T) {
 		want int
 	}{
 		"an exit":            {[]Op{OpStart, OpRun}, func(p *Process) { p.publishExit(Exit{Status: 7}) }, 7},
-		"a start that fails": {[]Op{OpStart}, (*Process).failStart, unknownStatus},
+		"a start that fails": {[]Op{OpStart}, func(p *Process) { p.neverRan(OpExit) }, unknownStatus},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProcess(w.Container, "e1", nil, w.Init().io, nil)

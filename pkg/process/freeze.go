@@ -94,7 +94,6 @@ func (c *Container) Update(ctx context.Context, r *specs.LinuxResources) error {
 	if err != nil {
 		return c.init.wrap(fmt.Errorf("update resources: %w", err))
 	}
-	c.noteMemoryLimit(r)
 	return nil
 }
 

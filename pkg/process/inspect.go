@@ -10,9 +10,6 @@ import (
 	"sandbox.internal/shim/pkg/inspect"
 )
 
-// ExecsStarted returns how many execs have run their program.
-func (c *Container) ExecsStarted() uint64 { return c.execsStarted.Load() }
-
 // Inspect returns what this package knows about the container, with at most maxExecs of its execs. It never blocks: see
 // the package documentation, Locks.
 func (c *Container) Inspect(maxExecs int) inspect.ContainerInfo {
@@ -36,7 +33,7 @@ func (c *Container) Inspect(maxExecs int) inspect.ContainerInfo {
 func (c *Container) inspectExecs(most int) inspect.Execs {
 	all := slices.DeleteFunc(c.processes(), func(p *Process) bool { return p == c.init })
 	slices.SortFunc(all, func(a, b *Process) int { return cmp.Compare(a.execID, b.execID) })
-	execs := inspect.Execs{Started: c.ExecsStarted(), Known: len(all)}
+	execs := inspect.Execs{Started: c.execsStarted.Load(), Known: len(all)}
 	for _, p := range all[:min(len(all), most)] {
 		s := p.Status()
 		one := inspect.Exec{ID: s.ID, State: s.State.String(), Pid: s.Pid, Exit: shownExit(s)}

@@ -48,13 +48,13 @@ type Process struct {
 
 func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Config, l *limit.Limits) *Process {
 	p := &Process{
-		container: c, execID: execID, spec: spec, io: io, run: newRun(l), asked: map[Op]func(*stdio.Streams) error{},
+		container: c, execID: execID, spec: spec, io: io, asked: map[Op]func(*stdio.Streams) error{},
 		opLock: make(chan struct{}, 1), exited: make(chan struct{}), drained: make(chan struct{}),
 	}
 	killed, kill := context.WithCancelCause(context.Background())
 	p.killed, p.kill = killed, func() { kill(errEndedByKill) }
 	if l != nil {
-		p.io.MaxOutput = l.Output
+		p.run, p.io.MaxOutput = &run{limits: l}, l.Output
 	}
 	return p
 }
@@ -148,7 +148,7 @@ func (p *Process) OpenStdin() {
 		return // an init to be restored: Start does
 	}
 	if err := streams.OpenStdin(); err != nil {
-		logger(p.container.ID()).WithError(err).WithField("exec", p.execID).Error("the process gets no input")
+		p.logger().WithError(err).Error("the process gets no input")
 	}
 }
 
@@ -247,11 +247,22 @@ func (p *Process) commit(op Op) {
 	p.commitLocked(op)
 }
 
-func (p *Process) commitExit(exit Exit) {
+// commitEnd is commit for an operation that ends p.
+func (p *Process) commitEnd(op Op, exit Exit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.commitLocked(OpExit)
+	p.commitLocked(op)
 	p.exit = exit
+}
+
+// unknownStatus is the exit status of a process that never ran, as in containerd's client (client.UnknownExitStatus).
+const unknownStatus = 255
+
+// neverRan commits an operation that ends a process without a program, and answers those who wait for its exit. The
+// caller holds opLock.
+func (p *Process) neverRan(op Op) {
+	p.commitEnd(op, Exit{Status: unknownStatus})
+	close(p.exited)
 }
 
 func (p *Process) commitLocked(op Op) {

@@ -20,8 +20,7 @@ import (
 )
 
 // run is the additional state of an exec with limits. Its timers start with the program, and end before the exit is
-// published. Each calls its function in a goroutine of its own, which may still look at the run afterwards, but changes
-// nothing.
+// published. Each calls its function in a goroutine of its own, which changes nothing once the run is over.
 type run struct {
 	limits *limit.Limits
 
@@ -33,7 +32,7 @@ type run struct {
 	// +checklocks:mu
 	grown time.Time // when that was
 	// +checklocks:mu
-	ended limit.Reason // why the run is being killed
+	ended limit.Reason // the limit for which the run is being killed
 	// +checklocks:mu
 	wall *time.Timer
 	// +checklocks:mu
@@ -41,17 +40,9 @@ type run struct {
 	// +checklocks:mu
 	oom *time.Timer
 	// +checklocks:mu
-	watch *cgroup.OOMWatch // on v1, where the kernel kills one process, for an exec of some length; nil otherwise
+	watch *cgroup.OOMWatch // on v1, where the kernel kills one process, after watchAfter; nil otherwise
 	// +checklocks:mu
 	over bool // the exit is known
-}
-
-// newRun returns nil for a process without limits.
-func newRun(l *limit.Limits) *run {
-	if l == nil {
-		return nil
-	}
-	return &run{limits: l}
 }
 
 // limitExec returns the limits of an exec, or nil, and its configuration with them applied. Variables that set limits
@@ -75,16 +66,16 @@ func (p *Process) limits() *limit.Limits {
 }
 
 // startLimits starts the timers that end a run over its limits. It is called once, with opLock held, when the program
-// runs. The program may have been running since asked: on a busy machine the shim learns of its start late, and a
-// verdict must not take time off the run.
-func (p *Process) startLimits(asked time.Time) {
+// runs. The wall time of the run begins with requested: on a busy machine the shim learns late that the program runs.
+func (p *Process) startLimits(requested time.Time) {
 	r := p.run
 	if r == nil {
 		return
 	}
 	firstLook := r.limits.NextLook(0, 0, processors())
 	r.mu.Lock()
-	r.started, r.grown = asked, asked
+	defer r.mu.Unlock()
+	r.started, r.grown = requested, requested
 	if t := r.limits.WallTime; t > 0 {
 		r.wall = time.AfterFunc(t, func() { p.killOverLimit(limit.WallTime) })
 	}
@@ -94,18 +85,22 @@ func (p *Process) startLimits(asked time.Time) {
 	if r.limits.Memory > 0 && !p.group.Cgroup().Unified() {
 		r.oom = time.AfterFunc(watchAfter, p.watchMemory)
 	}
-	r.mu.Unlock()
 }
 
 const (
-	// watchAfter is the age from which the memory of a run is watched. A shorter run is judged only by the kernel's
-	// counter.
+	// watchAfter is the age from which the memory of a run is watched on v1. The verdict on a shorter run has only the
+	// kernel's counter.
 	watchAfter = 20 * time.Millisecond
 	// killTime is longer than the kernel takes to kill after it signals that a cgroup is out of memory.
 	killTime = time.Second
+	// lookAgain is the wait before another attempt to read the CPU time of a run, if that failed, for example for lack
+	// of descriptors.
+	lookAgain = 100 * time.Millisecond
+	// keptVerdicts is the number of verdicts that a container keeps.
+	keptVerdicts = 100
 )
 
-// watchMemory ends an exec when the kernel has killed one of its processes: on v1 the others would continue.
+// watchMemory ends a run when the kernel has killed one of its processes: on v1 the others would continue.
 func (p *Process) watchMemory() {
 	watch, err := p.group.Cgroup().WatchOOM(func() { p.killOverLimit(limit.Memory) })
 	if err != nil {
@@ -137,11 +132,7 @@ func (p *Process) watchMemory() {
 	}
 }
 
-// lookAgain is the wait before another attempt to read the CPU time of a run, if that failed, for example for lack of
-// descriptors.
-const lookAgain = 100 * time.Millisecond
-
-// lookAtCPUTime ends a run that has used up its CPU time, or looks again when it may have.
+// lookAtCPUTime ends a run that has used up its CPU time, or looks again at the time when it may have.
 func (p *Process) lookAtCPUTime() {
 	used, err := p.group.Cgroup().Usage()
 	if errdefs.IsNotFound(err) {
@@ -167,7 +158,7 @@ func (p *Process) lookAtCPUTime() {
 	}
 }
 
-// killOverLimit kills the run because of a limit: the first one for which it is called.
+// killOverLimit kills the run for a limit. The first limit counts.
 func (p *Process) killOverLimit(why limit.Reason) {
 	r := p.run
 	r.mu.Lock()
@@ -224,28 +215,12 @@ func (p *Process) recordVerdict(exit Exit) {
 	c.keepVerdict(v)
 }
 
-// isLimitedInMemory reports whether the container or a cgroup above it, such as a pod's, has a memory limit. Its own
-// cgroup may be gone: systemd removes an empty scope.
+// isLimitedInMemory reports whether the container or a cgroup above it, such as a pod's, has a memory limit. Of a cgroup
+// that is gone, such as an empty scope that systemd has removed, nobody knows any more: then it is taken for limited.
 func (c *Container) isLimitedInMemory() bool {
-	if c.limitsMemory.Load() {
-		return true
-	}
 	most, err := c.Cgroup().MemoryLimit()
-	if err != nil {
-		c.init.logger().WithError(err).Warn("which limit of memory a run has")
-	}
-	return err == nil && most < math.MaxUint64
+	return err != nil || most < math.MaxUint64 || !c.Cgroup().Exists()
 }
-
-// noteMemoryLimit records whether the container has a memory limit, after r was written.
-func (c *Container) noteMemoryLimit(r *specs.LinuxResources) {
-	if limited, ok := limit.OfMemory(r); ok {
-		c.limitsMemory.Store(limited)
-	}
-}
-
-// keptVerdicts is how many verdicts a container keeps.
-const keptVerdicts = 100
 
 func (c *Container) keepVerdict(v limit.Verdict) {
 	c.mu.Lock()

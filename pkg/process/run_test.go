@@ -103,28 +103,24 @@ func TestRun_IsNotKilledBecauseItsCPUTimeCannotBeRead(t *testing.T) {
 // The limit of memory may be the container's or the pod's. Without one the machine had no memory left.
 func TestRun_MemoryOfTheContainer(t *testing.T) {
 	for name, tt := range map[string]struct {
-		limited bool
-		pod     string // memory.max of the cgroup above
-		want    limit.Reason
+		own, pod string // memory.max of the container's cgroup, and of that above
+		want     limit.Reason
 	}{
-		"no limit":         {false, "max", limit.None},
-		"of the container": {true, "max", limit.Memory},
-		"of the pod":       {false, "1048576", limit.Memory},
+		"no limit":         {"max", "max", limit.None},
+		"of the container": {"1048576", "max", limit.Memory},
+		"of the pod":       {"max", "1048576", limit.Memory},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "c1")
 			must(t, os.Mkdir(dir, 0o755))
 			must(t, os.WriteFile(filepath.Join(dir, "../memory.max"), []byte(tt.pod+"\n"), 0o600))
+			must(t, os.WriteFile(filepath.Join(dir, "memory.max"), []byte(tt.own+"\n"), 0o600))
 			must(t, os.WriteFile(filepath.Join(dir, "memory.events"), []byte("oom_kill 0\n"), 0o600))
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
 				f.group = cgroup.New(map[string]string{"": dir})
 				f.account.OOMKills = 2
 				w, p := runWith(t, f, &limit.Limits{}, "")
-				if tt.limited {
-					memory := int64(64 << 20)
-					must(t, w.Update(ctx, &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &memory}}))
-				}
 				f.execs[0].die(137)
 				<-p.Exited()
 				if v := w.Verdicts(); len(v) != 1 || v[0].Limit != tt.want || v[0].OOMKills != 2 {

@@ -83,15 +83,6 @@ func (p *Process) startEnded() {
 	}
 	p.mu.Unlock()
 	if refused {
-		p.failStart()
+		p.neverRan(OpExit)
 	}
-}
-
-// unknownStatus is the exit status of a process that never ran, as in containerd's client (client.UnknownExitStatus).
-const unknownStatus = 255
-
-// failStart ends a process whose start failed. The caller holds opLock.
-func (p *Process) failStart() {
-	p.commitExit(Exit{Status: unknownStatus})
-	close(p.exited)
 }
