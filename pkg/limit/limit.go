@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limit defines what bounds a run, which is an exec with limits, and the verdict: how the run ended and what it
-// used. Settings and environment variables are read here; pkg/process enforces, and pkg/ociruntime writes
-// what the kernel enforces.
+// Package limit defines the limits of a run, which is an exec with limits, and the verdict on it: its end and its usage.
+// It reads settings and environment variables. pkg/process enforces the limits, but for those of memory and of
+// processes, which pkg/ociruntime writes for the kernel to enforce.
 //
 // It has no goroutines and no state.
 package limit
@@ -34,8 +34,8 @@ const Prefix = "SANDBOX_LIMIT_"
 
 // Values of a setting that are no list.
 const (
-	Off = "off" // no run has limits, and there is no verdict
-	On  = "on"  // no limits but those that a run sets itself, and a verdict
+	Off = "off" // execs have no limits and no verdict
+	On  = "on"  // execs have a verdict, and the limits that they set themselves
 )
 
 // field is a limit as it is written.
@@ -79,12 +79,13 @@ func fields() []field {
 	}
 }
 
-// Names returns the names of all limits.
-func Names() (names []string) {
+// list returns the names of all limits as name forms them.
+func list(name func(field) string) string {
+	var names []string
 	for _, f := range fields() {
-		names = append(names, f.name)
+		names = append(names, name(f))
 	}
-	return names
+	return strings.Join(names, ", ")
 }
 
 // Parse reads a setting: [Off], which is nil, [On], or a list such as "wall-time=2s,memory=64Mi". key names the setting
@@ -105,7 +106,7 @@ func Parse(key, text string) (*Limits, error) {
 		switch {
 		case !ok || !known:
 			return nil, invalid(key, element, "must be off, on, or a list of name=value with commas; names are "+
-				strings.Join(Names(), ", "))
+				list(func(f field) string { return f.name }))
 		case seen[name]:
 			return nil, invalid(key, element, "is there twice")
 		}
@@ -119,9 +120,9 @@ func Parse(key, text string) (*Limits, error) {
 	return l, nil
 }
 
-// FromEnv takes the variables with [Prefix] out of env and returns l with what they set. They can only lower a limit,
-// or set one that l does not have. Errors are of class errdefs.ErrInvalidArgument. A nil l means that there is no
-// setting: then there must be no such variable.
+// FromEnv removes the variables with [Prefix] from env, and returns l with the limits that they set. They can only lower
+// a limit, or set one that l does not have. With a nil l, which is no setting, there must be no such variable. Errors are
+// of class errdefs.ErrInvalidArgument.
 func (l *Limits) FromEnv(env []string) (*Limits, []string, error) {
 	isOurs := func(setting string) bool { return strings.HasPrefix(setting, Prefix) }
 	if !slices.ContainsFunc(env, isOurs) {
@@ -139,7 +140,7 @@ func (l *Limits) FromEnv(env []string) (*Limits, []string, error) {
 		f, known := find(strings.ToLower(strings.ReplaceAll(variable[len(Prefix):], "_", "-")))
 		switch {
 		case !known || variable != f.variable():
-			return nil, nil, invalid(variable, value, "unknown; known are "+strings.Join(variables(), ", "))
+			return nil, nil, invalid(variable, value, "unknown; known are "+list(field.variable))
 		case l == nil:
 			return nil, nil, invalid(variable, value, "needs the setting exec-limits of the container")
 		}
@@ -157,13 +158,6 @@ func (l *Limits) FromEnv(env []string) (*Limits, []string, error) {
 
 func (f field) variable() string {
 	return Prefix + strings.ToUpper(strings.ReplaceAll(f.name, "-", "_"))
-}
-
-func variables() (names []string) {
-	for _, f := range fields() {
-		names = append(names, f.variable())
-	}
-	return names
 }
 
 func find(name string) (field, bool) {

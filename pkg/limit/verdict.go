@@ -15,10 +15,10 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// Reason names the limit by which a run was ended, as settings do.
+// Reason is the name of the limit that ended a run, spelled as in settings.
 type Reason string
 
-// The reasons. A run that nothing but itself or another's signal ended has none.
+// The reasons. A run that has exited by itself, or that a client has killed, has none.
 const (
 	None     Reason = ""
 	WallTime Reason = "wall-time"
@@ -27,13 +27,13 @@ const (
 	Pids     Reason = "pids"
 )
 
-// Stream is what a run wrote to one of its outputs, until it ended.
+// Stream counts the bytes that a run wrote to one of its outputs until it ended.
 type Stream struct {
 	Written int64 `json:"written"`
 	Dropped int64 `json:"dropped"` // of Written, beyond the limit
 }
 
-// Verdict is how a run ended and what it used. Its JSON is that of a verdict file; pkg/service/runs.proto has the same
+// Verdict is the end and the usage of a run. Its JSON is that of a verdict file; pkg/service/runs.proto has the same
 // fields.
 type Verdict struct {
 	Container    string         `json:"container"`
@@ -65,9 +65,9 @@ func (v *Verdict) SplitCPU(user, system time.Duration) {
 	v.System = v.CPU - v.User
 }
 
-// Judge sets Limit. ended is the limit for which the shim killed the run, if it did. What the kernel does by itself
-// shows in the rest of v and in how the run ended. memory says that the container or a cgroup above it has a memory
-// limit, whoever set it. Without one the machine had no memory left.
+// Judge sets v.Limit. ended is the limit for which the shim has killed the run, or None; the limits that the kernel
+// enforces show in the rest of v. memory says that the container or a cgroup above it has a memory limit. Without a
+// limit of memory an OOM kill means that the machine had none left.
 func (l *Limits) Judge(v *Verdict, ended Reason, memory bool) {
 	switch {
 	case ended != None && v.Signal == unix.SIGKILL:
@@ -102,16 +102,16 @@ func (v *Verdict) Write(path string) error {
 const (
 	tolerance        = 10 * time.Millisecond
 	toleranceDivisor = 100 // 1 %
-	// leastWait keeps a machine with many processors from being busy with looking. With more than ten that a run keeps
-	// busy at its end, it may use up to a millisecond more on each.
+	// leastWait bounds the rate of looks on a machine with many processors. A run that keeps more than ten busy at its
+	// end may use up to a millisecond more on each.
 	leastWait = time.Millisecond
 	// mostIdleWait is the longest wait that a run gets for being idle, and so how much more it may use of each processor.
 	mostIdleWait = 100 * time.Millisecond
 )
 
-// NextLook returns for how long a run that has used so much CPU time cannot exceed its limit by more than the
-// tolerance, on so many processors. For one that has used nothing more for a while, it is as long as that while, up to
-// mostIdleWait. It returns 0 for one that is over its limit.
+// NextLook returns the time until a run that has used so much CPU time can exceed its limit by more than the tolerance,
+// on so many processors; at least idle, for which it has used nothing more, up to mostIdleWait. It returns 0 for a run
+// that is over its limit.
 func (l *Limits) NextLook(used, idle time.Duration, processors int) time.Duration {
 	if used >= l.CPUTime {
 		return 0
