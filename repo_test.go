@@ -39,7 +39,7 @@ var layers = [][]string{
 	{"pkg/ociruntime/execgroup"},
 	{"pkg/inspect", "pkg/pod"},
 	{"pkg/process"},
-	{"pkg/settings"},
+	{"pkg/process/processtest", "pkg/settings"},
 	{"pkg/cpuset", "pkg/hostrootfs", "pkg/listen", "pkg/notify", "pkg/pidfile"},
 	{"pkg/resources"},
 	{"pkg/ociruntime/controlfile", "pkg/ociruntime/criu", "pkg/ociruntime/ocierrors", "pkg/ociruntime/translate"},

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package process
+package process_test
 
 import (
 	"errors"
@@ -10,22 +10,44 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/process/processtest"
 )
+
+func TestDelete_CanBeTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := running(t, &processtest.Runtime{})
+		w.dies(0)
+		busy := errors.New("busy")
+		w.runtime.Fail("destroy", busy)
+		wantClass(t, w.delete(w.Init()), busy)
+		w.runtime.Fail("destroy", nil)
+		if w.removed != 0 {
+			t.Error("the hooks were undone before the container was destroyed")
+		}
+		w.removeErr = errors.New("a busy mount")
+		wantClass(t, w.delete(w.Init()), w.removeErr)
+		w.removeErr = nil
+		must(t, w.delete(w.Init()))
+		if w.removed != 2 {
+			t.Errorf("the hooks were undone %d times, want twice", w.removed)
+		}
+		wantClass(t, w.delete(w.Init()), errdefs.ErrNotFound)
+		w.wantLog("… | exit c1 0 | delete c1")
+	})
+}
 
 // containerd closes the connection when a Delete was answered, by which the answer to another is lost.
 func TestDelete_AnotherIsNotAnsweredBeforeTheEventsAreDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		w := newWorld(t, f)
-		must(t, w.Init().Start(ctx))
-		f.init.die(0)
-		synctest.Wait()
+		w := running(t, &processtest.Runtime{})
+		w.dies(0)
 		reached, gate := make(chan struct{}), make(chan struct{})
-		w.journal.answerDelete(func() error { close(reached); <-gate; return nil })
-		first, second := make(chan error, 1), make(chan error, 1)
-		go func() { _, err := w.Delete(ctx); first <- err }()
+		w.answerDelete(func() error { close(reached); <-gate; return nil })
+		first := async(func() error { return w.delete(w.Init()) })
 		<-reached
-		go func() { _, err := w.Delete(ctx); second <- err }()
+		second := async(func() error { return w.delete(w.Init()) })
 		synctest.Wait()
 		if len(first) > 0 || len(second) > 0 {
 			t.Errorf("answered before the delete was delivered: first %t, second %t", len(first) > 0, len(second) > 0)
@@ -33,61 +55,55 @@ func TestDelete_AnotherIsNotAnsweredBeforeTheEventsAreDelivered(t *testing.T) {
 		close(gate)
 		must(t, <-first)
 		wantClass(t, <-second, errdefs.ErrNotFound)
-		w.wantLog(t, "create c1 | start c1 | exit c1 0 | delete c1")
+		w.wantLog("… | exit c1 0 | delete c1")
 	})
 }
 
 func TestDelete_WaitsHalfASecondForContainerd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		w := newWorld(t, f)
-		must(t, w.Init().Start(ctx))
-		f.init.die(0)
-		synctest.Wait()
-		w.journal.answerDelete(func() error { return errors.New("connection refused") })
+		w := running(t, &processtest.Runtime{})
+		w.dies(0)
+		w.answerDelete(func() error { return errors.New("connection refused") })
 		began := time.Now()
-		_, err := w.Delete(ctx)
-		must(t, err)
+		must(t, w.delete(w.Init()))
 		if took := time.Since(began); took != 500*time.Millisecond {
 			t.Errorf("Delete took %v while containerd was away, want 500 ms", took)
 		}
-		w.journal.answerDelete(nil)
+		w.answerDelete(nil)
 		must(t, w.queue.Flush(ctx))
-		w.wantLog(t, "create c1 | start c1 | exit c1 0 | delete c1")
+		w.wantLog("… | exit c1 0 | delete c1")
 	})
 }
 
 // Nobody else would answer them.
 func TestDelete_AnswersWaitsForWhatNeverRan(t *testing.T) {
-	for name, remove := range map[string]func(w *world, p *Process) error{
-		"the exec": func(w *world, p *Process) error { _, err := w.DeleteExec(ctx, p); return err },
-		"its container": func(w *world, _ *Process) error {
-			w.fake.init.die(0)
-			_, err := w.Init().Wait(ctx)
-			if err == nil {
-				_, err = w.Delete(ctx)
+	for name, remove := range map[string]func(*world, *process.Process) error{
+		"the exec": func(w *world, p *process.Process) error { return w.delete(p) },
+		"its container": func(w *world, _ *process.Process) error {
+			w.dies(0)
+			return w.delete(w.Init())
+		},
+		// Start of an exec can come so late that it is refused, and then keeps Delete from deleting the exec.
+		"its container, as it starts": func(w *world, p *process.Process) error {
+			p.LockOps() // as Start does at first
+			w.dies(0)
+			if err := w.delete(w.Init()); err != nil {
+				return err
 			}
-			return err
+			p.UnlockOps()
+			wantClass(w.t, p.Start(ctx), errdefs.ErrFailedPrecondition)
+			return nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, newFake())
-				must(t, w.Init().Start(ctx))
-				defer w.fake.init.die(0) // at the latest
-				p := w.addExec(t, "e1")
-				waited := make(chan Exit, 1)
-				go func() {
-					exit, _ := p.Wait(t.Context())
-					waited <- exit
-				}()
+				w := running(t, &processtest.Runtime{})
+				p := w.addExec("e1")
 				must(t, remove(w, p))
 				synctest.Wait()
 				select {
-				case exit := <-waited:
-					if exit.Status != unknownStatus {
-						t.Errorf("Wait = %+v, want status %d, that of what never ran", exit, unknownStatus)
-					}
+				case <-p.Exited():
+					w.wantStatus(p, process.UnknownStatus)
 				default:
 					t.Error("Wait waits for ever")
 				}
@@ -99,56 +115,16 @@ func TestDelete_AnswersWaitsForWhatNeverRan(t *testing.T) {
 // Its start may hang for as long as a file system does.
 func TestDelete_DoesNotWaitForAnExecWhoseStartHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.gates["exec"] = make(chan struct{})
-		w := newWorld(t, f)
-		must(t, w.Init().Start(ctx))
-		p := w.addExec(t, "e1")
-		started := make(chan error, 1)
-		go func() { started <- p.Start(ctx) }()
-		synctest.Wait()
-		f.init.die(0)
-		_, err := w.Init().Wait(ctx) // for execTimeout
-		must(t, err)
+		w, _, started, open := starting(t, &processtest.Runtime{}, "exec")
+		w.dies(0) // after ExecExitTimeout
 		began := time.Now()
-		_, err = w.Delete(ctx)
-		must(t, err)
+		must(t, w.delete(w.Init()))
 		if took := time.Since(began); took > 0 {
 			t.Errorf("Delete took %v", took)
 		}
-		f.failing["exec"] = errors.New("its container is gone")
-		close(f.gates["exec"])
-		if err := <-started; err == nil {
-			t.Error("Start of the exec succeeded")
-		}
-	})
-}
-
-// Start of an exec can come so late that it is refused, and then keeps Delete from deleting the exec.
-func TestDelete_AnswersWaitsForAnExecWhoseStartIsRefusedMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		w := newWorld(t, f)
-		must(t, w.Init().Start(ctx))
-		p := w.addExec(t, "e1")
-		waited := make(chan error, 1)
-		go func() {
-			_, err := p.Wait(t.Context())
-			waited <- err
-		}()
-		p.opLock <- struct{}{} // as Start does at first
-		f.init.die(0)
-		_, err := w.Init().Wait(ctx)
-		must(t, err)
-		_, err = w.Delete(ctx)
-		must(t, err)
-		p.unlockOp()
-		if err := p.Start(ctx); err == nil {
-			t.Error("Start of the exec succeeded")
-		}
-		synctest.Wait()
-		if len(waited) == 0 {
-			t.Error("Wait for the exec does not return")
-		}
+		gone := errors.New("its container is gone")
+		w.runtime.Fail("exec", gone)
+		open()
+		wantClass(t, <-started, gone)
 	})
 }

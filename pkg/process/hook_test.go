@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package process
+package process_test
 
 import (
 	"context"
@@ -11,11 +11,14 @@ import (
 	"testing/synctest"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/process/processtest"
 )
 
 // fakeHook writes down what is called, and fails one call.
 type fakeHook struct {
-	NoHook
+	process.NoHook
 	name  string
 	calls *[]string
 	fails string
@@ -29,9 +32,11 @@ func (h fakeHook) call(what string) error {
 	return nil
 }
 
-func (h fakeHook) Prepare(context.Context, *Config) error { return h.call("prepare") }
+func (h fakeHook) Prepare(context.Context, *process.Config) error { return h.call("prepare") }
 
-func (h fakeHook) Created(context.Context, RuntimeContainer, Handle) error { return h.call("created") }
+func (h fakeHook) Created(context.Context, process.RuntimeContainer, process.Handle) error {
+	return h.call("created")
+}
 
 func (h fakeHook) Removed() error                     { return h.call("removed") }
 func (h fakeHook) BeforeUpdate(*specs.LinuxResources) { _ = h.call("update") }
@@ -48,21 +53,20 @@ func TestHooks_AreUndoneInReverse(t *testing.T) {
 		{"created", []string{"prepare a", "prepare b", "created a", "created b", "destroy a", "destroy b", "removed b", "removed a"}, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, newFake())
-			f := newFake()
+			w := newWorld(t, &processtest.Runtime{}, process.Config{})
+			f := &processtest.Runtime{}
 			var calls []string
-			hooks := []Hook{fakeHook{name: "a", calls: &calls}, fakeHook{name: "b", calls: &calls, fails: tc.fails}}
-			if _, err := New(ctx, f, w.queue, Config{ID: "c2", Hooks: hooks}); err == nil || err.Error() != `container "c2": `+tc.fails {
+			hooks := []process.Hook{fakeHook{name: "a", calls: &calls}, fakeHook{name: "b", calls: &calls, fails: tc.fails}}
+			if _, err := process.New(ctx, f, w.queue, process.Config{ID: "c2", Hooks: hooks}); err == nil || err.Error() != `container "c2": `+tc.fails {
 				t.Errorf("New = %v, want the error of %s", err, tc.fails)
 			}
 			if !slices.Equal(calls, tc.want) {
 				t.Errorf("calls = %q, want %q", calls, tc.want)
 			}
-			if died := f.init != nil && f.init.dead(); died != tc.died {
+			if died := len(f.Containers()) > 0 && f.Containers()[0].First().Reaped(); died != tc.died {
 				t.Errorf("init is dead: %t, want %t", died, tc.died)
 			}
-			w.fake.init.die(0)
-			w.wantLog(t, "create c1 | exit c1 0")
+			w.wantLog("create c1")
 		})
 	}
 }
@@ -70,8 +74,8 @@ func TestHooks_AreUndoneInReverse(t *testing.T) {
 func TestHooks_OfTheCgroupAreToldOfUpdateAndDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls []string
-		f := newFake()
-		w := newWorldOf(t, f, Config{ID: "c1", Hooks: []Hook{fakeHook{name: "a", calls: &calls}}})
+		f := &processtest.Runtime{}
+		w := newWorld(t, f, process.Config{ID: "c1", Hooks: []process.Hook{fakeHook{name: "a", calls: &calls}}})
 		must(t, w.Update(ctx, &specs.LinuxResources{}))
 		_, err := w.Delete(ctx)
 		must(t, err)
@@ -89,25 +93,26 @@ func TestHooks_TheFirstStaysWhileSomethingIsLeft(t *testing.T) {
 		failing map[string]error // of the runtime
 		want    []string         // the end of the calls
 	}{
-		"the runtime could not undo its own": {"", map[string]error{"create": errors.Join(broken, ErrLeft)}, []string{"removed b"}},
+		"the runtime could not undo its own": {"", map[string]error{"create": errors.Join(broken, process.ErrLeft)}, []string{"removed b"}},
 		"the container cannot be discarded":  {"created", map[string]error{"destroy": broken}, []string{"destroy b", "removed b"}},
 		"another hook cannot be undone":      {"removed", map[string]error{"create": broken}, []string{"removed b", "removed b"}},
 		"nothing is left":                    {"", map[string]error{"create": broken}, []string{"removed b", "removed a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, newFake())
-				f := newFake()
-				f.failing = tc.failing
+				w := newWorld(t, &processtest.Runtime{}, process.Config{})
+				f := &processtest.Runtime{}
+				for call, err := range tc.failing {
+					f.Fail(call, err)
+				}
 				var calls []string
-				hooks := []Hook{fakeHook{name: "a", calls: &calls}, fakeHook{name: "b", calls: &calls, fails: tc.fails}}
-				if _, err := New(ctx, f, w.queue, Config{ID: "c2", Hooks: hooks}); err == nil {
+				hooks := []process.Hook{fakeHook{name: "a", calls: &calls}, fakeHook{name: "b", calls: &calls, fails: tc.fails}}
+				if _, err := process.New(ctx, f, w.queue, process.Config{ID: "c2", Hooks: hooks}); err == nil {
 					t.Error("New succeeded")
 				}
 				if end := calls[len(calls)-len(tc.want):]; !slices.Equal(end, tc.want) {
 					t.Errorf("calls = %q, want %q at the end", calls, tc.want)
 				}
-				w.fake.init.die(0)
 			})
 		})
 	}

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package process
+package process_test
 
 import (
 	"fmt"
@@ -17,139 +17,128 @@ import (
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/process/processtest"
 )
 
 func TestKill_ThawsAPausedContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		f := newFake()
-		f.group = cgroup.New(map[string]string{"freezer": dir})
-		w := newWorld(t, f)
-		must(t, w.Init().Start(ctx))
+		w := running(t, &processtest.Runtime{Group: cgroup.New(map[string]string{"freezer": dir})})
 		must(t, w.Pause(ctx))
 		must(t, w.Init().Kill(syscall.SIGKILL))
-		state, err := os.ReadFile(filepath.Join(dir, freezerState))
+		state, err := os.ReadFile(filepath.Join(dir, processtest.FreezerState))
 		must(t, err)
 		if !strings.HasPrefix(string(state), "THAWED") {
-			t.Errorf("%s = %q, want THAWED", freezerState, state)
+			t.Errorf("%s = %q, want THAWED", processtest.FreezerState, state)
 		}
-		w.wantLog(t, "create c1 | start c1 | paused | exit c1 137")
+		w.wantLog("… | paused | exit c1 137")
 	})
 }
 
 // Init may be late to die, for lack of CPU time.
 func TestKill_OfInitLetsNoExecStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, newFake())
-		must(t, w.Init().Start(ctx))
-		synctest.Wait()
-		late := w.Init().handle.(*fakeProcess)
-		w.Init().handle = lateProcess{late}
-		p := w.addExec(t, "e1")
+		w := running(t, &processtest.Runtime{})
+		w.runtime.SetDeaf(func(syscall.Signal) bool { return true })
+		p := w.addExec("e1")
 		must(t, w.Init().Kill(syscall.SIGKILL))
 		wantClass(t, p.Start(ctx), errdefs.ErrFailedPrecondition)
-		late.die(137)
-		w.wantLog(t, "create c1 | start c1 | exec-added e1 | exit c1 137")
+		w.init().Die(137)
+		w.wantLog("… | exec-added e1 | exit c1 137")
 	})
 }
 
-// lateProcess takes no notice of SIGKILL.
-type lateProcess struct{ *fakeProcess }
-
-func (lateProcess) Signal(syscall.Signal) error { return nil }
-
 func TestKillAll_WithoutCgroupKillsInit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, newFake())
-		must(t, w.Init().Start(ctx))
+		w := running(t, &processtest.Runtime{})
 		must(t, w.KillAll(ctx, syscall.SIGKILL))
-		w.wantLog(t, "create c1 | start c1 | exit c1 137")
+		w.wantLog("… | exit c1 137")
 	})
+}
+
+// sleeper is a real process, which the test ends.
+func sleeper(t *testing.T) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	must(t, cmd.Start())
+	return cmd
+}
+
+// files writes the files of a cgroup.
+func files(t *testing.T, dir string, text map[string]string) {
+	t.Helper()
+	for name, text := range text {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
 }
 
 // A process in uninterruptible sleep stays in the cgroup, which a file does for it here. A client need not have set a
 // bound on the call.
 func TestKillAll_DoesNotWaitForeverForAProcessThatStays(t *testing.T) {
-	other := exec.Command("sleep", "1000")
-	must(t, other.Start())
-	defer func() { _, _ = other.Process.Wait() }() // it was killed
+	other := sleeper(t)
+	defer func() { _ = other.Wait() }() // it was killed
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Appendln(nil, other.Process.Pid), 0o600))
-		f := newFake()
-		f.group = cgroup.New(map[string]string{"freezer": dir})
-		w := newWorld(t, f)
-		must(t, w.Init().Start(ctx))
-		killed := make(chan error, 1)
-		go func() { killed <- w.KillAll(ctx, syscall.SIGKILL) }()
+		files(t, dir, map[string]string{"cgroup.procs": fmt.Sprintln(other.Process.Pid)})
+		w := running(t, &processtest.Runtime{Group: cgroup.New(map[string]string{"freezer": dir})})
+		killed := async(func() error { return w.KillAll(ctx, syscall.SIGKILL) })
 		synctest.Wait()
-		if len(f.init.heard) != 1 {
-			t.Errorf("meanwhile init heard %v, want one signal", f.init.heard)
+		if got := w.runtime.Signals(); len(got) != 1 {
+			t.Errorf("meanwhile init was sent %v, want one signal", got)
 		}
 		began := time.Now()
 		must(t, <-killed)
-		if took := time.Since(began); took != remainingTimeout {
-			t.Errorf("KillAll returned after %v, want %v", took, remainingTimeout)
+		if took := time.Since(began); took != process.RemainingTimeout {
+			t.Errorf("KillAll returned after %v, want %v", took, process.RemainingTimeout)
 		}
 	})
 }
 
 func TestKillAll_WaitsForTheProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.group = cgroup.New(map[string]string{"": t.TempDir()})
-		f.gates["await program"] = make(chan struct{})
-		w := newWorld(t, f)
-		must(t, w.Init().Start(ctx))
-		killed := make(chan error, 1)
-		go func() { killed <- w.KillAll(ctx, syscall.SIGTERM) }()
-		<-f.entered
-		close(f.gates["await program"])
+		w := running(t, &processtest.Runtime{Group: cgroup.New(map[string]string{"": t.TempDir()})})
+		entered, open := w.runtime.Hold("await program")
+		killed := async(func() error { return w.KillAll(ctx, syscall.SIGTERM) })
+		<-entered
+		open()
 		must(t, <-killed)
-		if len(f.init.heard) > 0 {
-			t.Errorf("signals to init itself = %v, want none", f.init.heard)
+		if got := w.runtime.Signals(); len(got) > 0 {
+			t.Errorf("signals to init itself = %v, want none", got)
 		}
-		f.init.die(0)
 	})
 }
 
 // An exec that is being started would be made in a frozen cgroup.
 func TestKillAll_FreezesNothingWhileAnExecStarts(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		start  bool
-		frozen bool
-	}{
-		{"no exec", false, true},
-		{"an exec", true, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			other := exec.Command("sleep", "1000")
-			must(t, other.Start())
+	for _, starts := range []bool{false, true} {
+		t.Run(fmt.Sprintf("an exec: %t", starts), func(t *testing.T) {
+			other := sleeper(t)
 			defer func() { _ = other.Wait() }() // it was signalled
 			dir := t.TempDir()
-			for name, text := range map[string]string{
+			files(t, dir, map[string]string{
 				"cgroup.procs": fmt.Sprintln(other.Process.Pid), "cgroup.freeze": "0\n", "cgroup.events": "frozen 1\n",
-			} {
-				must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-			}
+			})
 			freeze, before := filepath.Join(dir, "cgroup.freeze"), time.Unix(1, 0)
 			must(t, os.Chtimes(freeze, before, before))
-			f := newFake()
-			f.group = cgroup.New(map[string]string{"": dir})
-			w := newWorld(t, f)
-			must(t, w.Init().Start(ctx))
-			if tc.start {
-				must(t, w.starts.enter(ctx))
-				defer w.starts.leave()
+			w := running(t, &processtest.Runtime{Group: cgroup.New(map[string]string{"": dir})})
+			if starts {
+				entered, open := w.runtime.Hold("exec")
+				p := w.addExec("e1")
+				started := async(func() error { return p.Start(ctx) })
+				<-entered
+				defer func() {
+					open()
+					must(t, <-started)
+					w.exec(0).Die(0)
+				}()
 			}
 			must(t, w.KillAll(ctx, syscall.SIGTERM))
 			info, err := os.Stat(freeze)
 			must(t, err)
-			if frozen := !info.ModTime().Equal(before); frozen != tc.frozen {
-				t.Errorf("the cgroup was frozen: %t, want %t", frozen, tc.frozen)
+			if frozen := !info.ModTime().Equal(before); frozen == starts {
+				t.Errorf("the cgroup was frozen: %t, want %t", frozen, !starts)
 			}
-			f.init.die(0)
 		})
 	}
 }
