@@ -19,14 +19,14 @@ func TestGate(t *testing.T) {
 		want error
 		took time.Duration
 	}{
-		"another enters":                {(*gate).enter, nil, 0},
-		"an excluder waits":             {(*gate).exclude, nil, 9 * time.Second},
-		"it is closed to others":        {closing((*gate).enter), errClosed, 0},
-		"it is closed to excluders":     {closing((*gate).exclude), errClosed, 0},
-		"it is closed until all leave":  {closing((*gate).empty), nil, 9 * time.Second},
-		"others wait for an excluder":   {behindExcluder, nil, 9 * time.Second},
-		"the excluder gives up":         {bounded((*gate).exclude), context.DeadlineExceeded, 2 * time.Second},
-		"tryExclude does not wait":      {tryExclude, errHeld, 0},
+		"another enters":               {(*gate).enter, nil, 0},
+		"an excluder waits":            {(*gate).exclude, nil, 9 * time.Second},
+		"it is closed to others":       {closing((*gate).enter), errClosed, 0},
+		"it is closed to excluders":    {closing((*gate).exclude), errClosed, 0},
+		"it is closed until all leave": {closing((*gate).empty), nil, 9 * time.Second},
+		"others wait for an excluder":  {behindExcluder, nil, 9 * time.Second},
+		"the excluder gives up":        {bounded((*gate).exclude), context.DeadlineExceeded, 2 * time.Second},
+		"tryExclude does not wait":     {tryExclude, errHeld, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

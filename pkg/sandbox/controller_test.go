@@ -21,6 +21,7 @@ import (
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/process/processtest"
 	"sandbox.internal/shim/pkg/task"
 )
 
@@ -96,7 +97,7 @@ func (p *fakePod) die() {
 }
 
 // newController controls a pod "s" that is not created yet.
-func newController(t *testing.T, e *fakeRuntime) (*Controller, *fakePod, CreateRequest) {
+func newController(t *testing.T, e *processtest.Runtime) (*Controller, *fakePod, CreateRequest) {
 	t.Helper()
 	p := newFakePod()
 	r := CreateRequest{ID: "s", Bundle: newBundle(t, nil), Config: &pod.Config{}}
@@ -104,18 +105,36 @@ func newController(t *testing.T, e *fakeRuntime) (*Controller, *fakePod, CreateR
 }
 
 // runPod creates and starts the pod "s", with containers.
-func runPod(t *testing.T, e *fakeRuntime, ids ...string) (*Controller, *fakePod) {
+func runPod(t *testing.T, e *processtest.Runtime, ids ...string) (*Controller, *fakePod) {
 	t.Helper()
 	s, p, r := newController(t, e)
 	must(t, s.Create(t.Context(), r))
 	_, err := s.Start(t.Context(), "s")
 	must(t, err)
 	for _, id := range ids {
-		c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: id, Bundle: newBundle(t, goodSpec())})
-		must(t, err)
-		must(t, c.Init().Start(t.Context()))
+		runIn(t, s, id, newBundle(t, goodSpec()))
 	}
 	return s, p
+}
+
+// runHeld creates and starts the pod "s", whose namespaces a process holds.
+func runHeld(t *testing.T, e *processtest.Runtime) (*Controller, *fakePod) {
+	t.Helper()
+	s, p, r := newController(t, e)
+	p.pid = 4321
+	must(t, s.Create(t.Context(), r))
+	_, err := s.Start(t.Context(), "s")
+	must(t, err)
+	return s, p
+}
+
+// runIn creates and starts a container.
+func runIn(t *testing.T, s *Controller, id, bundle string) *task.Container {
+	t.Helper()
+	c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: id, Bundle: bundle})
+	must(t, err)
+	must(t, c.Init().Start(t.Context()))
+	return c
 }
 
 // class is the class of an error, in a word.
@@ -187,7 +206,7 @@ func TestStages_AllowTheseCalls(t *testing.T) {
 		t.Run(stage.name, func(t *testing.T) {
 			var got []string
 			for _, op := range ops {
-				s, p, r := newController(t, &fakeRuntime{})
+				s, p, r := newController(t, newRuntime())
 				p.cgroup = "/"
 				for step := range strings.SplitSeq(stage.steps, ",") {
 					for _, o := range ops {
@@ -206,7 +225,7 @@ func TestStages_AllowTheseCalls(t *testing.T) {
 }
 
 func TestStages_ErrorsNameTheStage(t *testing.T) {
-	s, _, r := newController(t, &fakeRuntime{})
+	s, _, r := newController(t, newRuntime())
 	must(t, s.Create(t.Context(), r))
 	_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
 	wantText(t, err, `"m"`, `"s"`, "cannot create a container: the pod is created")
@@ -244,7 +263,7 @@ func TestCreate_Refuses(t *testing.T) {
 		{"what pkg/pod refuses", func(*testing.T, *CreateRequest) {}, []string{"netns_path"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, p, r := newController(t, &fakeRuntime{})
+			s, p, r := newController(t, newRuntime())
 			p.fail("create", fmt.Errorf("netns_path: %w", errdefs.ErrInvalidArgument))
 			good := r
 			tc.change(t, &r)
@@ -266,7 +285,7 @@ func TestCreate_PassesOnWhatIsAsked(t *testing.T) {
 	spec.Annotations = map[string]string{"a": "of the file"}
 	spec.Linux.CgroupsPath = "pods.slice:x:s"
 	spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.NetworkNamespace, Path: "/netns"}}
-	s, p, r := newController(t, &fakeRuntime{})
+	s, p, r := newController(t, newRuntime())
 	r.Config, r.Bundle = nil, newBundle(t, spec)
 	r.Annotations = map[string]string{"a": "of the request", "b": "too"}
 	must(t, s.Create(t.Context(), r))
@@ -280,7 +299,7 @@ func TestCreate_PassesOnWhatIsAsked(t *testing.T) {
 }
 
 func TestStart_AnswersAndCanBeTriedAgain(t *testing.T) {
-	s, p, r := newController(t, &fakeRuntime{})
+	s, p, r := newController(t, newRuntime())
 	before := time.Now()
 	must(t, s.Create(t.Context(), r))
 	p.fail("start", errors.New("no namespaces left"))
@@ -295,9 +314,9 @@ func TestStart_AnswersAndCanBeTriedAgain(t *testing.T) {
 }
 
 func TestContainers_GetWhatThePodHas(t *testing.T) {
-	engine := &fakeRuntime{}
+	engine := newRuntime()
 	s, p := runPod(t, engine, "m")
-	if got := engine.made[0].Spec.Hostname; got != "of the pod" {
+	if got := engine.Containers()[0].Config.Spec.Hostname; got != "of the pod" {
 		t.Errorf("hostname = %q, want that of the pod", got)
 	}
 	p.fail("adapt", fmt.Errorf("mounts[3]: %w", errdefs.ErrInvalidArgument))
@@ -310,7 +329,7 @@ func TestContainers_GetWhatThePodHas(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
-	s, p, r := newController(t, &fakeRuntime{})
+	s, p, r := newController(t, newRuntime())
 	r.Config.Hostname = "name"
 	stages := []struct {
 		step func() error
@@ -340,7 +359,7 @@ func TestStatus(t *testing.T) {
 }
 
 func TestStatus_NamesTheContainers(t *testing.T) {
-	s, _ := runPod(t, &fakeRuntime{}, "b", "a")
+	s, _ := runPod(t, newRuntime(), "b", "a")
 	got, err := s.Status("s", true)
 	must(t, err)
 	if len(got.Containers) != 2 || got.Containers[0].ID != "a" || got.Containers[1].ID != "b" || got.Containers[0].State != process.Running {
@@ -350,7 +369,7 @@ func TestStatus_NamesTheContainers(t *testing.T) {
 
 func TestMetrics_OfAPodWithoutACgroup(t *testing.T) {
 	for _, path := range []string{"", "/there/is/none"} {
-		s, p := runPod(t, &fakeRuntime{})
+		s, p := runPod(t, newRuntime())
 		p.cgroup = path
 		if _, err := s.Metrics("s"); !errdefs.IsNotFound(err) {
 			t.Errorf("metrics of a pod in cgroup %q = %v, want not found", path, err)
@@ -361,7 +380,7 @@ func TestMetrics_OfAPodWithoutACgroup(t *testing.T) {
 // The interceptor of calls catches a panic, and the shim goes on. A pod of which there is only a part must not keep it
 // from its end.
 func TestCreate_PanicLeavesNoPod(t *testing.T) {
-	tasks := newTasks(t, &fakeRuntime{}, func(event.Event) {})
+	tasks := newTasks(t, newRuntime(), func(event.Event) {})
 	c := New(tasks, func(context.Context, pod.Request) (Pod, error) { panic("a bug") })
 	bundle := newBundle(t, nil)
 	func() {

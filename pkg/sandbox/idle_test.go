@@ -18,7 +18,7 @@ import (
 // A pod that was never started is not taken for one that somebody stops, after the first time.
 func TestShutdownIdle_IsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, p, r := newController(t, &fakeRuntime{})
+		s, p, r := newController(t, newRuntime())
 		must(t, s.Create(t.Context(), r))
 		p.fail("close", errors.New("busy"))
 		began := time.Now()
@@ -55,18 +55,12 @@ func TestShutdownIdle_IsTriedAgain(t *testing.T) {
 // Neither one that lives nor one that cannot be deleted keeps others, and it is not forgotten.
 func TestShutdownIdle_ComesBackForAnAbandonedContainerThatLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, _ := newController(t, &fakeRuntime{})
+		s, _, _ := newController(t, newRuntime())
 		kill := map[string]func(){}
 		for _, id := range []string{"a", "b", "c"} {
 			bundle := newBundle(t, goodSpec())
-			c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: id, Bundle: bundle})
-			must(t, err)
-			must(t, c.Init().Start(t.Context()))
-			kill[id] = func() {
-				must(t, c.KillAll(t.Context(), syscall.SIGKILL))
-				_, err := c.Init().Wait(t.Context())
-				must(t, err)
-			}
+			c := runIn(t, s, id, bundle)
+			kill[id] = func() { killed(t, c) }
 			must(t, os.RemoveAll(bundle))
 		}
 		kill["b"]()
@@ -92,75 +86,55 @@ func TestShutdownIdle_ComesBackForAnAbandonedContainerThatLives(t *testing.T) {
 
 func TestShutdownIdle(t *testing.T) {
 	for _, tc := range []struct {
-		name    string
-		prepare func(t *testing.T, s *Controller, r CreateRequest)
-		ends    bool
+		name, steps string
+		ends        bool
 	}{
-		{"nothing", func(*testing.T, *Controller, CreateRequest) {}, true},
-		{"a container", func(t *testing.T, s *Controller, _ CreateRequest) {
-			t.Helper()
-			_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "c", Bundle: newBundle(t, goodSpec())})
-			must(t, err)
-		}, false},
-		{"a pod that nobody started", func(t *testing.T, s *Controller, r CreateRequest) {
-			t.Helper()
-			must(t, s.Create(t.Context(), r))
-		}, true},
-		{"a pod that runs", func(t *testing.T, s *Controller, r CreateRequest) {
-			t.Helper()
-			must(t, s.Create(t.Context(), r))
-			_, err := s.Start(t.Context(), "s")
-			must(t, err)
-		}, false},
-		{"a pod that was stopped", func(t *testing.T, s *Controller, r CreateRequest) {
-			t.Helper()
-			must(t, s.Create(t.Context(), r))
-			must(t, s.Stop(t.Context(), "s", 0))
-		}, false},
-		{"a pod that runs, and whose bundle is gone", func(t *testing.T, s *Controller, r CreateRequest) {
-			t.Helper()
-			must(t, s.Create(t.Context(), r))
-			_, err := s.Start(t.Context(), "s")
-			must(t, err)
-			must(t, os.RemoveAll(r.Bundle))
-		}, true},
-		{"a container in a pod whose bundle is gone", func(t *testing.T, s *Controller, r CreateRequest) {
-			t.Helper()
-			must(t, s.Create(t.Context(), r))
-			_, err := s.Start(t.Context(), "s")
-			must(t, err)
-			_, err = s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
-			must(t, err)
-			must(t, os.RemoveAll(r.Bundle))
-		}, false},
-		{"a container that has died and whose bundle is gone", func(t *testing.T, s *Controller, _ CreateRequest) {
-			t.Helper()
-			bundle := newBundle(t, goodSpec())
-			c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "c", Bundle: bundle})
-			must(t, err)
-			must(t, c.Init().Start(t.Context()))
-			must(t, c.KillAll(t.Context(), syscall.SIGKILL))
-			_, err = c.Init().Wait(t.Context())
-			must(t, err)
-			must(t, os.RemoveAll(bundle))
-		}, true},
-		{"a container that has died", func(t *testing.T, s *Controller, _ CreateRequest) {
-			t.Helper()
-			c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "c", Bundle: newBundle(t, goodSpec())})
-			must(t, err)
-			must(t, c.Init().Start(t.Context()))
-			must(t, c.KillAll(t.Context(), syscall.SIGKILL))
-			_, err = c.Init().Wait(t.Context())
-			must(t, err)
-		}, false},
+		{"nothing", "", true},
+		{"a container", "container", false},
+		{"a pod that nobody started", "create", true},
+		{"a pod that runs", "create start", false},
+		{"a pod that was stopped", "create stop", false},
+		{"a pod that runs, and whose bundle is gone", "create start lose-pod", true},
+		{"a container in a pod whose bundle is gone", "create start container lose-pod", false},
+		{"a container that has died and whose bundle is gone", "container die lose-container", true},
+		{"a container that has died", "container die", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, _, r := newController(t, &fakeRuntime{})
-			tc.prepare(t, s, r)
+			s, _, r := newController(t, newRuntime())
+			bundle := newBundle(t, goodSpec())
+			var c *task.Container
+			for step := range strings.FieldsSeq(tc.steps) {
+				var err error
+				switch step {
+				case "create":
+					err = s.Create(t.Context(), r)
+				case "start":
+					_, err = s.Start(t.Context(), "s")
+				case "stop":
+					err = s.Stop(t.Context(), "s", 0)
+				case "container":
+					c, err = s.tasks.Create(t.Context(), task.CreateRequest{ID: "c", Bundle: bundle})
+				case "die":
+					killed(t, c)
+				case "lose-pod":
+					err = os.RemoveAll(r.Bundle)
+				case "lose-container":
+					err = os.RemoveAll(bundle)
+				}
+				must(t, err)
+			}
 			s.ShutdownIdle()
 			if got := isClosed(s.tasks.Done()); got != tc.ends {
 				t.Errorf("the shim ends: %t, want %t", got, tc.ends)
 			}
 		})
 	}
+}
+
+// killed kills a container and waits for its exit.
+func killed(t *testing.T, c *task.Container) {
+	t.Helper()
+	must(t, c.KillAll(t.Context(), syscall.SIGKILL))
+	_, err := c.Init().Wait(t.Context())
+	must(t, err)
 }

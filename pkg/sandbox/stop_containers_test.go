@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,13 +31,11 @@ func annotated(key, value string) *specs.Spec {
 func TestStop_SendsTheStopSignalsOfContainers(t *testing.T) {
 	bundle := newBundle(t, annotated("stop-signal", "QUIT"))
 	synctest.Test(t, func(t *testing.T) {
-		engine := &fakeRuntime{}
+		engine := newRuntime()
 		s, _ := runPod(t, engine)
-		c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: bundle})
-		must(t, err)
-		must(t, c.Init().Start(t.Context()))
+		runIn(t, s, "m", bundle)
 		must(t, s.Stop(t.Context(), "s", time.Minute))
-		if got := fmt.Sprint(engine.signals); got != "[quit]" {
+		if got := fmt.Sprint(engine.Signals()); got != "[quit]" {
 			t.Errorf("init was sent %s, want [quit]", got)
 		}
 	})
@@ -61,11 +58,9 @@ func TestStop_JoinsThatOfAContainer(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			bundle := newBundle(t, annotated("stop-timeout", grace.String()))
 			synctest.Test(t, func(t *testing.T) {
-				engine := &fakeRuntime{deaf: func(sig syscall.Signal) bool { return sig != unix.SIGKILL }}
+				engine := newRuntime(unix.SIGTERM)
 				s, _ := runPod(t, engine)
-				c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: bundle})
-				must(t, err)
-				must(t, c.Init().Start(t.Context()))
+				runIn(t, s, "m", bundle)
 				first := func() error { return s.tasks.StopContainers(t.Context()) }
 				second := func() error { return s.Stop(t.Context(), "s", tc.pod) }
 				if tc.podFirst {
@@ -83,7 +78,7 @@ func TestStop_JoinsThatOfAContainer(t *testing.T) {
 				ended(second())
 				all.Wait()
 				// The one that is killed first may be killed by both.
-				if got := fmt.Sprint(slices.Compact(engine.signals)); got != "[terminated killed]" {
+				if got := fmt.Sprint(slices.Compact(engine.Signals())); got != "[terminated killed]" {
 					t.Errorf("init was sent %s, want [terminated killed]", got)
 				}
 			})
@@ -95,7 +90,7 @@ func TestStop_JoinsThatOfAContainer(t *testing.T) {
 func TestStop_AgainstCreate(t *testing.T) {
 	bundle := newBundle(t, goodSpec())
 	for range 100 {
-		s, _ := runPod(t, &fakeRuntime{})
+		s, _ := runPod(t, newRuntime())
 		var both sync.WaitGroup
 		var c *task.Container
 		var err error
@@ -118,7 +113,7 @@ func TestShutdown_LeavesToDeleteWhatCloseDoesNot(t *testing.T) {
 		"rootfs shim.deleted":            nil,
 		"rootfs shim.json shim.pod.json": errors.New("busy"),
 	} {
-		s, p, r := newController(t, &fakeRuntime{})
+		s, p, r := newController(t, newRuntime())
 		answer := ""
 		s.tasks.KeepIndex(r.Bundle, "/the/socket", func(pid int, exit process.Exit) ([]byte, error) {
 			answer = fmt.Sprintf("pid %d, status %d", pid, exit.Status)

@@ -26,25 +26,25 @@ import (
 func TestStop_GivesContainersTheirTime(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		deaf    func(syscall.Signal) bool
+		deaf    []syscall.Signal
 		timeout time.Duration
 		signals string
 		took    time.Duration
 	}{
 		{"that obey", nil, 30 * time.Second, "[terminated]", 0},
-		{"that do not", deafTo(unix.SIGTERM), 30 * time.Second, "[terminated killed]", 30 * time.Second},
-		{"none", deafTo(unix.SIGTERM), 0, "[killed]", 0},
+		{"that do not", []syscall.Signal{unix.SIGTERM}, 30 * time.Second, "[terminated killed]", 30 * time.Second},
+		{"none", []syscall.Signal{unix.SIGTERM}, 0, "[killed]", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				engine := &fakeRuntime{deaf: tc.deaf}
+				engine := newRuntime(tc.deaf...)
 				s, p := runPod(t, engine, "m")
 				began := time.Now()
 				must(t, s.Stop(t.Context(), "s", tc.timeout))
 				if took := time.Since(began); took != tc.took {
 					t.Errorf("took %v, want %v", took, tc.took)
 				}
-				if got := fmt.Sprint(engine.signals); got != tc.signals {
+				if got := fmt.Sprint(engine.Signals()); got != tc.signals {
 					t.Errorf("signals = %s, want %s", got, tc.signals)
 				}
 				if got, want := p.log(), "create start adapt close"; got != want {
@@ -62,7 +62,7 @@ func TestStop_GivesContainersTheirTime(t *testing.T) {
 
 func TestStop_JoinsTheOneUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := &fakeRuntime{deaf: deafTo(unix.SIGTERM)}
+		engine := newRuntime(unix.SIGTERM)
 		s, _ := runPod(t, engine, "m")
 		began := time.Now()
 		var all sync.WaitGroup
@@ -88,7 +88,7 @@ func TestStop_JoinsTheOneUnderWay(t *testing.T) {
 			t.Errorf("Create in a pod that is stopping = %v, want failed precondition", err)
 		}
 		all.Wait()
-		if got, want := fmt.Sprint(engine.signals), "[terminated killed]"; got != want {
+		if got, want := fmt.Sprint(engine.Signals()), "[terminated killed]"; got != want {
 			t.Errorf("signals = %s, want %s", got, want)
 		}
 	})
@@ -97,7 +97,7 @@ func TestStop_JoinsTheOneUnderWay(t *testing.T) {
 // A containerd that goes away does not stop a stop.
 func TestStop_GoesOnWithoutItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := runPod(t, &fakeRuntime{deaf: deafTo(unix.SIGTERM)}, "m")
+		s, _ := runPod(t, newRuntime(unix.SIGTERM), "m")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := s.Stop(ctx, "s", 10*time.Second)
@@ -115,7 +115,7 @@ func TestStop_GoesOnWithoutItsCaller(t *testing.T) {
 
 func TestStop_CanBeTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := &fakeRuntime{deaf: deafTo(unix.SIGTERM, unix.SIGKILL)}
+		engine := newRuntime(unix.SIGTERM, unix.SIGKILL)
 		s, p := runPod(t, engine, "m")
 		began := time.Now()
 		err := s.Stop(t.Context(), "s", 0)
@@ -126,9 +126,7 @@ func TestStop_CanBeTriedAgain(t *testing.T) {
 		if got, _ := s.Status("s", false); got.Stage != Stopping {
 			t.Errorf("stage = %v, want stopping", got.Stage)
 		}
-		engine.mu.Lock()
-		engine.deaf = nil
-		engine.mu.Unlock()
+		engine.SetDeaf(func(syscall.Signal) bool { return false })
 		p.fail("close", errors.New("busy"))
 		wantText(t, s.Stop(t.Context(), "s", 0), "busy")
 		p.fail("close", nil)
@@ -139,11 +137,7 @@ func TestStop_CanBeTriedAgain(t *testing.T) {
 // The first try ended the process that holds the namespaces, and then failed.
 func TestStop_TriedAgainTellsTheFirstExit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, p, r := newController(t, &fakeRuntime{})
-		p.pid = 4321
-		must(t, s.Create(t.Context(), r))
-		_, err := s.Start(t.Context(), "s")
-		must(t, err)
+		s, p := runHeld(t, newRuntime())
 		began := time.Now()
 		p.fail("close", errors.New("busy"))
 		wantText(t, s.Stop(t.Context(), "s", 0), "busy")
@@ -161,7 +155,7 @@ func TestStop_TriedAgainTellsTheFirstExit(t *testing.T) {
 // What was never started has no program that could end it.
 func TestStop_KillsWhatIsNotStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := &fakeRuntime{deaf: deafTo(unix.SIGTERM)}
+		engine := newRuntime(unix.SIGTERM)
 		s, _ := runPod(t, engine)
 		_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
 		must(t, err)
@@ -175,7 +169,7 @@ func TestStop_KillsWhatIsNotStarted(t *testing.T) {
 
 // Until it starts it has no process that a stop could end, and the namespaces at the pod's pid are the host's after that.
 func TestStop_NoContainerIsRestoredAfter(t *testing.T) {
-	s, _ := runPod(t, &fakeRuntime{})
+	s, _ := runPod(t, newRuntime())
 	_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec()), Checkpoint: "/image"})
 	must(t, err)
 	must(t, s.Stop(t.Context(), "s", 0))
@@ -189,30 +183,31 @@ func TestStop_NoContainerIsRestoredAfter(t *testing.T) {
 
 // The restore of a large image takes long. What it has made all the same is killed like the rest.
 func TestStop_EndsARestoreUnderWay(t *testing.T) {
-	for _, late := range []bool{false, true} {
+	for _, failure := range []error{context.Canceled, nil} {
 		synctest.Test(t, func(t *testing.T) {
-			engine := &fakeRuntime{}
+			engine := newRuntime()
 			s, p := runPod(t, engine)
 			c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec()), Checkpoint: "/image"})
 			must(t, err)
-			engine.entered, engine.gate, engine.ended = make(chan string, 1), make(chan struct{}), make(chan bool)
+			entered, ended := make(chan struct{}), make(chan error)
+			engine.Do("restore", func(process.Config) error { close(entered); return <-ended })
 			started, stopped := make(chan error, 1), make(chan error, 1)
 			go func() {
 				_, err := s.tasks.Start(t.Context(), "m", "")
 				started <- err
 			}()
-			<-engine.entered
+			<-entered
 			go func() { stopped <- s.Stop(t.Context(), "s", 0) }()
 			synctest.Wait()
 			if len(stopped) > 0 || strings.Contains(p.log(), "close") {
 				t.Error("the pod is stopped while a container of it is restored")
 			}
-			engine.ended <- late
-			if err := <-started; errors.Is(err, context.Canceled) == late || (err == nil) != late {
-				t.Errorf("Start = %v, and its end came too late: %t", err, late)
+			ended <- failure
+			if err := <-started; !errors.Is(err, failure) {
+				t.Errorf("Start = %v, want %v", err, failure)
 			}
 			must(t, <-stopped)
-			if got := c.Init().Status().State; late && got != process.Stopped {
+			if got := c.Init().Status().State; got != process.Stopped {
 				t.Errorf("after StopSandbox the container is %v", got)
 			}
 			must(t, s.Shutdown(t.Context(), "s"))
@@ -221,7 +216,8 @@ func TestStop_EndsARestoreUnderWay(t *testing.T) {
 }
 
 func TestStop_EndsACreateUnderWay(t *testing.T) {
-	engine := &fakeRuntime{entered: make(chan string, 1), gate: make(chan struct{})}
+	engine := newRuntime()
+	entered, _ := engine.Hold("create")
 	s, _ := runPod(t, engine)
 	created := make(chan error, 1)
 	bundle := newBundle(t, goodSpec())
@@ -229,7 +225,7 @@ func TestStop_EndsACreateUnderWay(t *testing.T) {
 		_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: bundle})
 		created <- err
 	}()
-	<-engine.entered
+	<-entered
 	must(t, s.Stop(t.Context(), "s", time.Minute))
 	if err := <-created; !errors.Is(err, context.Canceled) {
 		t.Errorf("Create = %v, want that it was cancelled", err)
@@ -240,7 +236,7 @@ func TestStop_EndsACreateUnderWay(t *testing.T) {
 func TestWait_ReturnsAfterTheExitsOfContainers(t *testing.T) {
 	var told atomic.Int32
 	exits := make(chan struct{}, 2)
-	s := New(newTasks(t, &fakeRuntime{}, func(e event.Event) {
+	s := New(newTasks(t, newRuntime(), func(e event.Event) {
 		if _, ok := e.(event.TaskExit); ok {
 			told.Add(1)
 			exits <- struct{}{}
@@ -251,10 +247,7 @@ func TestWait_ReturnsAfterTheExitsOfContainers(t *testing.T) {
 	must(t, err)
 	var inits []*process.Process
 	for _, id := range []string{"a", "b"} {
-		c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: id, Bundle: newBundle(t, goodSpec())})
-		must(t, err)
-		must(t, c.Init().Start(t.Context()))
-		inits = append(inits, c.Init())
+		inits = append(inits, runIn(t, s, id, newBundle(t, goodSpec())).Init())
 	}
 	waited := make(chan struct{})
 	go func() {
@@ -281,15 +274,9 @@ func TestWait_ReturnsAfterTheExitsOfContainers(t *testing.T) {
 }
 
 func TestWait_PodEndsWithTheProcessThatHoldsItsNamespaces(t *testing.T) {
-	engine := &fakeRuntime{}
-	s, p, r := newController(t, engine)
-	p.pid = 4321
-	must(t, s.Create(t.Context(), r))
-	_, err := s.Start(t.Context(), "s")
-	must(t, err)
-	c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
-	must(t, err)
-	must(t, c.Init().Start(t.Context()))
+	engine := newRuntime()
+	s, p := runHeld(t, engine)
+	c := runIn(t, s, "m", newBundle(t, goodSpec()))
 	p.die()
 	exit, err := s.Wait(t.Context(), "s")
 	must(t, err)
@@ -300,11 +287,7 @@ func TestWait_PodEndsWithTheProcessThatHoldsItsNamespaces(t *testing.T) {
 		t.Errorf("the container is %v, want stopped", got)
 	}
 	// One that is stopped in order is not said to have died, although its process was killed for it.
-	s, p, r = newController(t, engine)
-	p.pid = 4321
-	must(t, s.Create(t.Context(), r))
-	_, err = s.Start(t.Context(), "s")
-	must(t, err)
+	s, _ = runHeld(t, engine)
 	must(t, s.Stop(t.Context(), "s", 0))
 	if exit, err := s.Wait(t.Context(), "s"); err != nil || exit.Status != 0 {
 		t.Errorf("exit = %+v, %v, want status 0", exit, err)
@@ -312,13 +295,7 @@ func TestWait_PodEndsWithTheProcessThatHoldsItsNamespaces(t *testing.T) {
 }
 
 func TestShutdown_EndsAll(t *testing.T) {
-	var destroy atomic.Pointer[error]
-	engine := &fakeRuntime{destroy: func() error {
-		if err := destroy.Load(); err != nil {
-			return *err
-		}
-		return nil
-	}}
+	engine := newRuntime()
 	s, p := runPod(t, engine, "a", "b")
 	bundle := s.sandbox.Load().bundle
 	if got := files(t, bundle); !strings.Contains(got, "shim.pod.json") || !strings.Contains(got, "shim.json") {
@@ -328,13 +305,12 @@ func TestShutdown_EndsAll(t *testing.T) {
 	if isClosed(s.tasks.Done()) {
 		t.Error("Shutdown of a task ended the shim, although its sandbox lives")
 	}
-	busy := errors.New("busy")
-	destroy.Store(&busy)
+	engine.Fail("destroy", errors.New("busy"))
 	wantText(t, s.Shutdown(t.Context(), "s"), `"s"`, "busy")
 	if isClosed(s.tasks.Done()) {
 		t.Error("the shim ends although containers are left")
 	}
-	destroy.Store(nil)
+	engine.Fail("destroy", nil)
 	must(t, s.Shutdown(t.Context(), "s"))
 	if !isClosed(s.tasks.Done()) {
 		t.Error("the shim does not end")
@@ -351,11 +327,7 @@ func TestShutdown_EndsAll(t *testing.T) {
 // containerd waits for the end of the pod, and asks for nothing.
 func TestWait_EndsAfterAFailedStopOfAPodThatDied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, p, r := newController(t, &fakeRuntime{})
-		p.pid = 4321
-		must(t, s.Create(t.Context(), r))
-		_, err := s.Start(t.Context(), "s")
-		must(t, err)
+		s, p := runHeld(t, newRuntime())
 		p.fail("close", errors.New("busy"))
 		p.die()
 		time.Sleep(time.Minute)
