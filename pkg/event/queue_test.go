@@ -193,11 +193,7 @@ func TestQueue_CoalescesWaitingOOMKills(t *testing.T) {
 			[]event.Event{kill("c1"), kill("c1"), exit("c1", "e1"), kill("c1"), kill("c1"), exit("c1", "c1")},
 			"oom c1 | exit e1 | oom c1 | exit c1",
 		},
-		{
-			"an exit of another container does not matter",
-			[]event.Event{kill("c1"), exit("c2", "c2"), kill("c1"), exit("c1", "c1")},
-			"oom c1 | exit c2 | exit c1",
-		},
+		{"an exit of another container does not matter", []event.Event{kill("c1"), exit("c2", "c2"), kill("c1"), exit("c1", "c1")}, "oom c1 | exit c2 | exit c1"},
 		{"a container of the same id that comes later has its own", []event.Event{
 			kill("c1"), exit("c1", "c1"), event.TaskDelete{ContainerID: "c1", ID: "c1"}, event.TaskStart{ContainerID: "c1"}, kill("c1"), exit("c1", "c1"),
 		}, "oom c1 | exit c1 | event.TaskDelete | start c1 | oom c1 | exit c1"},

@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,11 +27,9 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
-	"sandbox.internal/shim/pkg/inspect"
-	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/pod"
-	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/process/processtest"
 	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/task"
@@ -43,109 +40,15 @@ const (
 	taskV3 = "containerd.task.v3.Task"
 )
 
-// fake is an engine whose calls fail as the test says. Its containers' cgroup
-// is a real one with a real process.
-type fake struct {
-	cgroup *cgroup.Cgroup
-	pid    int // of every process
-
-	mu      sync.Mutex
-	failing map[string]error // by the name of the call
-	panics  string           // the call that panics
-	updated *specs.LinuxResources
-	execs   []*specs.Process
-	last    *fakeRuntime
-}
-
-func (f *fake) call(name string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.panics == name {
-		panic("a bug in " + name)
-	}
-	return f.failing[name]
-}
-
-func (f *fake) fail(name string, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.failing = map[string]error{name: err}
-}
-
-func (f *fake) Create(context.Context, process.Config, *stdio.Streams) (process.RuntimeContainer, error) {
-	if err := f.call("Create"); err != nil {
-		return nil, err
-	}
-	r := &fakeRuntime{fake: f, init: f.handle()}
-	f.mu.Lock()
-	f.last = r
-	f.mu.Unlock()
-	return r, nil
-}
-
-func (f *fake) handle() *fakeHandle { return &fakeHandle{fake: f, died: make(chan int, 1)} }
-
-// fakeRuntime has what the tests here call; anything else is a nil call.
-type fakeRuntime struct {
-	process.RuntimeContainer
-	fake *fake
-	init *fakeHandle
-}
-
-func (r *fakeRuntime) Init() process.Handle                { return r.init }
-func (r *fakeRuntime) Start() error                        { return r.fake.call("Start") }
-func (r *fakeRuntime) Pause() error                        { return r.fake.call("Pause") }
-func (r *fakeRuntime) Resume() error                       { return r.fake.call("Resume") }
-func (r *fakeRuntime) Cgroup() *cgroup.Cgroup              { return r.fake.cgroup }
-func (r *fakeRuntime) KillRemaining(context.Context) error { return nil }
-func (r *fakeRuntime) Launch() inspect.Launch              { return inspect.Launch{Init: inspect.ByLauncher} }
-func (r *fakeRuntime) Destroy() error                      { return r.fake.call("Delete") }
-func (r *fakeRuntime) Discard() error                      { return r.fake.call("Delete") }
-
-func (r *fakeRuntime) Update(resources *specs.LinuxResources) error {
-	r.fake.mu.Lock()
-	r.fake.updated = resources
-	r.fake.mu.Unlock()
-	return r.fake.call("Update")
-}
-
-func (r *fakeRuntime) Exec(_ context.Context, p *specs.Process, _ *limit.Limits, _ *stdio.Streams) (process.Handle, process.ExecCgroup, error) {
-	if err := r.fake.call("Exec"); err != nil {
-		return nil, nil, err
-	}
-	r.fake.mu.Lock()
-	r.fake.execs = append(r.fake.execs, p)
-	r.fake.mu.Unlock()
-	return r.fake.handle(), nil, nil
-}
-
-type fakeHandle struct {
-	fake *fake
-	died chan int
-	once sync.Once
-}
-
-func (h *fakeHandle) Pid() int           { return h.fake.pid }
-func (h *fakeHandle) Wait() process.Exit { return process.Exit{Status: <-h.died, At: time.Now()} }
-func (h *fakeHandle) Signal(sig syscall.Signal) error {
-	if err := h.fake.call("Kill"); err != nil {
-		return err
-	}
-	if sig == syscall.SIGKILL {
-		h.once.Do(func() { h.died <- 128 + int(sig) })
-	}
-	return nil
-}
-
-// env is a server on a socket, and a client.
+// env is a server on a socket, and a client. The containers' cgroup is a real one with a real process.
 type env struct {
-	t      *testing.T
-	fake   *fake
-	box    *task.Manager
-	pod    *fakePod
-	pods   *sandbox.Controller
-	client *ttrpc.Client
-	name   string // of the service that is called
+	t       *testing.T
+	runtime *processtest.Runtime
+	box     *task.Manager
+	pod     *fakePod
+	pods    *sandbox.Controller
+	client  *ttrpc.Client
+	name    string // of the service that is called
 }
 
 // listen makes a socket in a directory whose name is short: a socket's path is
@@ -181,13 +84,13 @@ func serve(t *testing.T, l *net.UnixListener, register func(*ttrpc.Server), opts
 
 func newEnv(t *testing.T, name string) *env {
 	t.Helper()
-	f := &fake{}
-	f.cgroup, f.pid = newCgroup(t)
+	r := &processtest.Runtime{}
+	r.Group, r.PID = newCgroup(t)
 	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
 	t.Cleanup(func() { must(t, queue.Close(context.Background())) })
-	w := &env{t: t, fake: f, name: name}
-	w.box = task.New(f, queue, stdio.NewHost("ns", noReaper{}))
-	w.pod = &fakePod{cgroup: "/" + filepath.Base(f.cgroup.String())}
+	w := &env{t: t, runtime: r, name: name}
+	w.box = task.New(r, queue, stdio.NewHost("ns", noReaper{}))
+	w.pod = &fakePod{cgroup: "/" + filepath.Base(r.Group.String())}
 	w.pods = sandbox.New(w.box, func(_ context.Context, r pod.Request) (sandbox.Pod, error) {
 		w.pod.request = r
 		return w.pod, nil

@@ -23,7 +23,7 @@ func TestError_WithAnyTextIsAnswered(t *testing.T) {
 			w := newEnv(t, taskV3)
 			w.create("c1")
 			w.must("Start", &api.StartRequest{ID: "c1"}, &api.StartResponse{})
-			w.fake.fail("Pause", fmt.Errorf("%s: %w", text, errdefs.ErrFailedPrecondition))
+			w.runtime.Fail("pause", fmt.Errorf("%s: %w", text, errdefs.ErrFailedPrecondition))
 			err := w.call("Pause", &api.PauseRequest{ID: "c1"}, empty)
 			got := fmt.Sprint(err)
 			if !errdefs.IsFailedPrecondition(err) || len(got) > mostText+64 || !strings.Contains(got, text[:3]) {

@@ -113,10 +113,7 @@ func TestIntercept_TextIsOneSentenceToTheLastClient(t *testing.T) {
 			), errdefs.ErrInvalidArgument,
 			program + ": file does not exist",
 		},
-		{
-			"ids around", fmt.Errorf("container %q: exec %q: a: %w", "c1", "e1", errdefs.ErrInvalidArgument),
-			errdefs.ErrInvalidArgument, "a",
-		},
+		{"ids around", fmt.Errorf("container %q: exec %q: a: %w", "c1", "e1", errdefs.ErrInvalidArgument), errdefs.ErrInvalidArgument, "a"},
 		{"a pod's id", fmt.Errorf("sandbox %q: a: %w", "p", errdefs.ErrAborted), errdefs.ErrAborted, "a: aborted"},
 		{
 			"the id of what is absent", fmt.Errorf("container %q: exec %q: %w", "c1", "e1", errdefs.ErrNotFound),
@@ -177,63 +174,49 @@ func TestIntercept_ErrorsOfTheRuntimeKeepTheirClass(t *testing.T) {
 	w.create("c1")
 	w.must("Start", &api.StartRequest{ID: "c1"}, &api.StartResponse{})
 	w.create("c2") // stays created
+	w.create("c3")
+	w.must("Start", &api.StartRequest{ID: "c3"}, &api.StartResponse{})
+	w.must("Pause", &api.PauseRequest{ID: "c3"}, void)
 	for i, tc := range classes {
 		execID := fmt.Sprintf("e%d", i)
-		w.fake.fail("", nil)
-		w.must(
-			"Exec", &api.ExecProcessRequest{ID: "c1", ExecID: execID, Spec: packJSON(t, "Process", goodProcess())},
-			void,
-		)
+		w.must("Exec", &api.ExecProcessRequest{ID: "c1", ExecID: execID, Spec: packJSON(t, "Process", goodProcess())}, void)
 		for _, rpc := range []struct {
-			method, engine string
-			request        proto.Message
-			response       proto.Message
+			method, engine    string
+			request, response proto.Message
 		}{
-			{"Create", "Create", &api.CreateTaskRequest{ID: "c3", Bundle: newBundle(t)}, &api.CreateTaskResponse{}},
-			{"Start", "Start", &api.StartRequest{ID: "c2"}, &api.StartResponse{}},
-			{"Start", "Exec", &api.StartRequest{ID: "c1", ExecID: execID}, &api.StartResponse{}},
-			{"Pause", "Pause", &api.PauseRequest{ID: "c1"}, void},
-			{
-				"Update", "Update",
-				&api.UpdateTaskRequest{ID: "c1", Resources: packJSON(t, "LinuxResources", struct{}{})}, void,
-			},
-			{"Kill", "Kill", &api.KillRequest{ID: "c1", Signal: 15}, void},
+			{"Create", "create", &api.CreateTaskRequest{ID: "c4", Bundle: newBundle(t)}, &api.CreateTaskResponse{}},
+			{"Start", "start", &api.StartRequest{ID: "c2"}, &api.StartResponse{}},
+			{"Start", "exec", &api.StartRequest{ID: "c1", ExecID: execID}, &api.StartResponse{}},
+			{"Pause", "pause", &api.PauseRequest{ID: "c1"}, void},
+			{"Update", "update", &api.UpdateTaskRequest{ID: "c1", Resources: packJSON(t, "LinuxResources", struct{}{})}, void},
+			{"Kill", "signal", &api.KillRequest{ID: "c1", Signal: 15}, void},
+			{"Resume", "resume", &api.ResumeRequest{ID: "c3"}, void},
 		} {
-			w.fake.fail(rpc.engine, fmt.Errorf("said by the engine: %w", tc.class))
-			err := w.call(rpc.method, rpc.request, rpc.response)
-			if code := status.Code(errgrpc.ToGRPC(err)); code != tc.code {
-				t.Errorf("%s with %v: code %v, want %v", rpc.method, tc.class, code, tc.code)
-			}
-			wantText(t, err, "said by the engine")
+			w.wantClass(tc.class, tc.code, rpc.engine, rpc.method, rpc.request, rpc.response)
 		}
 	}
-	w.fake.fail("", nil)
-	w.must("Pause", &api.PauseRequest{ID: "c1"}, void)
 	for _, tc := range classes {
-		w.fake.fail("Resume", fmt.Errorf("said by the engine: %w", tc.class))
-		err := w.call("Resume", &api.ResumeRequest{ID: "c1"}, void)
-		if code := status.Code(errgrpc.ToGRPC(err)); code != tc.code {
-			t.Errorf("Resume with %v: code %v, want %v", tc.class, code, tc.code)
-		}
-		w.fake.fail("Delete", fmt.Errorf("said by the engine: %w", tc.class))
-		err = w.call("Delete", &api.DeleteRequest{ID: "c2"}, &api.DeleteResponse{})
-		if code := status.Code(errgrpc.ToGRPC(err)); code != tc.code {
-			t.Errorf("Delete with %v: code %v, want %v", tc.class, code, tc.code)
-		}
+		w.wantClass(tc.class, tc.code, "destroy", "Delete", &api.DeleteRequest{ID: "c2"}, &api.DeleteResponse{})
 	}
-	w.fake.fail("", nil)
-	w.must("Resume", &api.ResumeRequest{ID: "c1"}, void)
-	w.must("Kill", &api.KillRequest{ID: "c1", Signal: 9}, void)
-	w.must("Wait", &api.WaitRequest{ID: "c1"}, &api.WaitResponse{})
-	for _, id := range []string{"c1", "c2"} {
-		w.must("Delete", &api.DeleteRequest{ID: id}, &api.DeleteResponse{})
+	w.must("Delete", &api.DeleteRequest{ID: "c2"}, &api.DeleteResponse{})
+}
+
+// wantClass makes a call fail in the runtime.
+func (w *env) wantClass(class error, code codes.Code, engine, method string, request, response proto.Message) {
+	w.t.Helper()
+	w.runtime.Fail(engine, fmt.Errorf("said by the engine: %w", class))
+	defer w.runtime.Fail(engine, nil)
+	err := w.call(method, request, response)
+	if got := status.Code(errgrpc.ToGRPC(err)); got != code {
+		w.t.Errorf("%s with %v: code %v, want %v", method, class, got, code)
 	}
+	wantText(w.t, err, "said by the engine")
 }
 
 func TestIntercept_PanicEndsOneCallOnly(t *testing.T) {
 	w := newEnv(t, taskV2)
 	w.create("c1")
-	w.fake.panics = "Update"
+	w.runtime.Panic("update")
 	request := &api.UpdateTaskRequest{ID: "c1", Resources: packJSON(t, "LinuxResources", struct{}{})}
 	err := w.call("Update", request, void)
 	if !errdefs.IsInternal(err) {
@@ -243,7 +226,7 @@ func TestIntercept_PanicEndsOneCallOnly(t *testing.T) {
 	if strings.Contains(err.Error(), "a bug in") {
 		t.Errorf("the error tells what is for the log: %v", err)
 	}
-	w.fake.panics = ""
+	w.runtime.Fail("update", nil)
 	w.must("State", &api.StateRequest{ID: "c1"}, &api.StateResponse{})
 	w.must("Update", request, void) // the container's turn was given back
 	w.must("Delete", &api.DeleteRequest{ID: "c1"}, &api.DeleteResponse{})
@@ -331,36 +314,12 @@ func TestTask_RefusesRequests(t *testing.T) {
 			nil,
 			[]string{"nosuchfs", `"s"`},
 		},
-		{
-			"a signal that does not exist", "Kill", &api.KillRequest{ID: "c1", Signal: 65}, errdefs.ErrInvalidArgument,
-			[]string{"signal 65", "64"},
-		},
-		{
-			"the largest signal", "Kill", &api.KillRequest{ID: "c1", Signal: math.MaxUint32},
-			errdefs.ErrInvalidArgument,
-			[]string{"4294967295"},
-		},
-		{
-			"a terminal that is too wide", "ResizePty", &api.ResizePtyRequest{ID: "c1", Width: 65536, Height: 2},
-			errdefs.ErrInvalidArgument,
-			[]string{"65536x2", "65535"},
-		},
-		{
-			"a size without a terminal", "ResizePty", &api.ResizePtyRequest{ID: "c1", Width: 1, Height: 2},
-			errdefs.ErrFailedPrecondition,
-			[]string{"terminal"},
-		},
-		{
-			"an exec without a process", "Exec", &api.ExecProcessRequest{ID: "c1", ExecID: "e"},
-			errdefs.ErrInvalidArgument,
-			[]string{"spec", "Process"},
-		},
-		{
-			"an exec without args", "Exec",
-			&api.ExecProcessRequest{ID: "c1", ExecID: "e", Spec: packJSON(t, "Process", noArgs)},
-			errdefs.ErrInvalidArgument,
-			[]string{"spec.args"},
-		},
+		{"a signal that does not exist", "Kill", &api.KillRequest{ID: "c1", Signal: 65}, errdefs.ErrInvalidArgument, []string{"signal 65", "64"}},
+		{"the largest signal", "Kill", &api.KillRequest{ID: "c1", Signal: math.MaxUint32}, errdefs.ErrInvalidArgument, []string{"4294967295"}},
+		{"a terminal that is too wide", "ResizePty", &api.ResizePtyRequest{ID: "c1", Width: 65536, Height: 2}, errdefs.ErrInvalidArgument, []string{"65536x2", "65535"}},
+		{"a size without a terminal", "ResizePty", &api.ResizePtyRequest{ID: "c1", Width: 1, Height: 2}, errdefs.ErrFailedPrecondition, []string{"terminal"}},
+		{"an exec without a process", "Exec", &api.ExecProcessRequest{ID: "c1", ExecID: "e"}, errdefs.ErrInvalidArgument, []string{"spec", "Process"}},
+		{"an exec without args", "Exec", &api.ExecProcessRequest{ID: "c1", ExecID: "e", Spec: packJSON(t, "Process", noArgs)}, errdefs.ErrInvalidArgument, []string{"spec.args"}},
 		{
 			"an exec without a program", "Exec",
 			&api.ExecProcessRequest{ID: "c1", ExecID: "e", Spec: packJSON(t, "Process", noProgram)},
@@ -379,14 +338,8 @@ func TestTask_RefusesRequests(t *testing.T) {
 			errdefs.ErrInvalidArgument,
 			[]string{"exec id", `"../e"`},
 		},
-		{
-			"an update without resources", "Update", &api.UpdateTaskRequest{ID: "c1"}, errdefs.ErrInvalidArgument,
-			[]string{"resources", "LinuxResources"},
-		},
-		{
-			"resume of what is not paused", "Resume", &api.ResumeRequest{ID: "c1"}, errdefs.ErrFailedPrecondition,
-			[]string{"cannot resume: the process is created"},
-		},
+		{"an update without resources", "Update", &api.UpdateTaskRequest{ID: "c1"}, errdefs.ErrInvalidArgument, []string{"resources", "LinuxResources"}},
+		{"resume of what is not paused", "Resume", &api.ResumeRequest{ID: "c1"}, errdefs.ErrFailedPrecondition, []string{"cannot resume: the process is created"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			err := w.call(tc.method, tc.request, void)

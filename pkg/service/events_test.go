@@ -55,23 +55,11 @@ func allEvents() []struct {
 			"/tasks/delete",
 			&events.TaskDelete{ContainerID: "c", ID: "e", Pid: 7, ExitStatus: 137, ExitedAt: stamp},
 		},
-		{
-			event.TaskExecAdded{ContainerID: "c", ExecID: "e"},
-			"/tasks/exec-added",
-			&events.TaskExecAdded{ContainerID: "c", ExecID: "e"},
-		},
-		{
-			event.TaskExecStarted{ContainerID: "c", ExecID: "e", Pid: 7},
-			"/tasks/exec-started",
-			&events.TaskExecStarted{ContainerID: "c", ExecID: "e", Pid: 7},
-		},
+		{event.TaskExecAdded{ContainerID: "c", ExecID: "e"}, "/tasks/exec-added", &events.TaskExecAdded{ContainerID: "c", ExecID: "e"}},
+		{event.TaskExecStarted{ContainerID: "c", ExecID: "e", Pid: 7}, "/tasks/exec-started", &events.TaskExecStarted{ContainerID: "c", ExecID: "e", Pid: 7}},
 		{event.TaskPaused{ContainerID: "c"}, "/tasks/paused", &events.TaskPaused{ContainerID: "c"}},
 		{event.TaskResumed{ContainerID: "c"}, "/tasks/resumed", &events.TaskResumed{ContainerID: "c"}},
-		{
-			event.TaskCheckpointed{ContainerID: "c", Checkpoint: "/cp"},
-			"/tasks/checkpointed",
-			&events.TaskCheckpointed{ContainerID: "c", Checkpoint: "/cp"},
-		},
+		{event.TaskCheckpointed{ContainerID: "c", Checkpoint: "/cp"}, "/tasks/checkpointed", &events.TaskCheckpointed{ContainerID: "c", Checkpoint: "/cp"}},
 	}
 }
 

@@ -58,7 +58,7 @@ func TestInspect_TellsOfTheShimAndItsContainers(t *testing.T) {
 		t.Fatalf("containers = %+v, want c1 and c2", got.Containers)
 	}
 	c1, c2 := got.Containers[0], got.Containers[1]
-	if c1.State != "running" || c2.State != "created" || c1.Pid != w.fake.pid || c1.Cgroup != w.fake.cgroup.String() {
+	if c1.State != "running" || c2.State != "created" || c1.Pid != w.runtime.PID || c1.Cgroup != w.runtime.Group.String() {
 		t.Errorf("c1 = %+v\nc2 = %+v", c1, c2)
 	}
 	if c1.Launch.Init != inspect.ByLauncher || len(c1.Settings) == 0 {

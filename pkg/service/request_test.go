@@ -63,10 +63,7 @@ func TestExec_RefusesSpec(t *testing.T) {
 		want []string
 	}{
 		{"nothing", nil, []string{"spec", `""`}},
-		{
-			"another type of the specification", &anypb.Any{TypeUrl: url + "LinuxResources"},
-			[]string{"spec", "1/LinuxResources", "/Process"},
-		},
+		{"another type of the specification", &anypb.Any{TypeUrl: url + "LinuxResources"}, []string{"spec", "1/LinuxResources", "/Process"}},
 		{"a name that only ends alike", &anypb.Any{TypeUrl: url + "LinuxProcess"}, []string{"spec", "LinuxProcess"}},
 		{"a message", &anypb.Any{TypeUrl: "type.googleapis.com/a.Process"}, []string{"spec", "a.Process"}},
 		{"text that is no JSON", &anypb.Any{TypeUrl: url + "Process", Value: []byte("{half")}, []string{"spec"}},
@@ -145,11 +142,7 @@ func TestCheckpoint_RefusesOptions(t *testing.T) {
 		want    string
 	}{
 		{"another message", &anypb.Any{TypeUrl: "containerd.runc.v1.Options"}, `"containerd.runc.v1.Options"`},
-		{
-			"bytes that are no message",
-			&anypb.Any{TypeUrl: "containerd.runc.v1.CheckpointOptions", Value: []byte{0xff}},
-			"decode containerd.runc.v1.CheckpointOptions",
-		},
+		{"bytes that are no message", &anypb.Any{TypeUrl: "containerd.runc.v1.CheckpointOptions", Value: []byte{0xff}}, "decode containerd.runc.v1.CheckpointOptions"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := checkpointRequest(&taskapi.CheckpointTaskRequest{ID: "c", Options: tc.options})

@@ -133,7 +133,7 @@ func TestSandbox_Life(t *testing.T) {
 	metrics := &api.SandboxMetricsResponse{}
 	w.must("SandboxMetrics", &api.SandboxMetricsRequest{SandboxID: "s"}, metrics)
 	want := "io.containerd.cgroups.v1.Metrics"
-	if w.fake.cgroup.Unified() {
+	if w.runtime.Group.Unified() {
 		want = "io.containerd.cgroups.v2.Metrics"
 	}
 	m := metrics.Metrics
@@ -198,7 +198,7 @@ func TestSandboxStatus_VerboseIsWhatCRIReads(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("info (-want +got):\n%s", diff)
 	}
-	members := fmt.Sprintf(`[{"id":"c1","pid":%d,"state":"created"}]`, w.fake.pid)
+	members := fmt.Sprintf(`[{"id":"c1","pid":%d,"state":"created"}]`, w.runtime.PID)
 	if got := status.Info["members"]; got != members {
 		t.Errorf("members = %s, want %s", got, members)
 	}
@@ -249,10 +249,7 @@ func TestSandboxStatus_TellsOfCPUSets(t *testing.T) {
 	cpus, err := cpuset.Parse("0-2")
 	must(t, err)
 	info, err := podInfo(sandbox.Status{ID: "s", Containers: []sandbox.ContainerStatus{
-		{
-			Status: process.Status{ID: "c1"},
-			CPUSet: &cpuset.State{Source: "/a", CPUs: cpus, Writes: 3, Err: fmt.Errorf("no room")},
-		},
+		{Status: process.Status{ID: "c1"}, CPUSet: &cpuset.State{Source: "/a", CPUs: cpus, Writes: 3, Err: fmt.Errorf("no room")}},
 		{Status: process.Status{ID: "c2"}},
 	}})
 	must(t, err)
@@ -282,15 +279,8 @@ func TestCreateSandbox_RefusesOptions(t *testing.T) {
 		request *api.CreateSandboxRequest
 		want    []string
 	}{
-		{
-			"of another type",
-			&api.CreateSandboxRequest{Options: &anypb.Any{TypeUrl: "runtime.v1alpha2.PodSandboxConfig"}},
-			[]string{"options", "v1alpha2", podConfigName},
-		},
-		{
-			"without a type", &api.CreateSandboxRequest{Options: &anypb.Any{Value: []byte("x")}},
-			[]string{"options", podConfigName},
-		},
+		{"of another type", &api.CreateSandboxRequest{Options: &anypb.Any{TypeUrl: "runtime.v1alpha2.PodSandboxConfig"}}, []string{"options", "v1alpha2", podConfigName}},
+		{"without a type", &api.CreateSandboxRequest{Options: &anypb.Any{Value: []byte("x")}}, []string{"options", podConfigName}},
 		{
 			"that are garbage",
 			&api.CreateSandboxRequest{
@@ -299,11 +289,7 @@ func TestCreateSandbox_RefusesOptions(t *testing.T) {
 			[]string{"options", "PodSandboxConfig"},
 		},
 		{"that are none, without config.json", &api.CreateSandboxRequest{}, []string{"PodSandboxConfig", "config.json"}},
-		{
-			"with a root file system",
-			&api.CreateSandboxRequest{Options: podOptions(t), Rootfs: []*types.Mount{{Source: "/image"}}},
-			[]string{"rootfs", "/image"},
-		},
+		{"with a root file system", &api.CreateSandboxRequest{Options: podOptions(t), Rootfs: []*types.Mount{{Source: "/image"}}}, []string{"rootfs", "/image"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, _ := newPodEnv(t)

@@ -27,7 +27,7 @@ func TestTask_Life(t *testing.T) {
 	for _, name := range []string{taskV2, taskV3} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnv(t, name)
-			pid := uint32(w.fake.pid)
+			pid := uint32(w.runtime.PID)
 			bundle := newBundle(t)
 			created := &api.CreateTaskResponse{}
 			w.must("Create", &api.CreateTaskRequest{ID: "c1", Bundle: bundle}, created)
@@ -61,14 +61,14 @@ func TestTask_Life(t *testing.T) {
 				},
 				void,
 			)
-			if got := w.fake.updated; got == nil || got.Pids == nil || *got.Pids.Limit != limit || got.Memory != nil {
+			if got := w.runtime.Containers()[0].Updated(); got == nil || got.Pids == nil || *got.Pids.Limit != limit || got.Memory != nil {
 				t.Errorf("Update asked for %+v", got)
 			}
 			w.exec(bundle)
 			stats := &api.StatsResponse{}
 			w.must("Stats", &api.StatsRequest{ID: "c1"}, stats)
 			want := "io.containerd.cgroups.v1.Metrics"
-			if w.fake.cgroup.Unified() {
+			if w.runtime.Group.Unified() {
 				want = "io.containerd.cgroups.v2.Metrics"
 			}
 			if got := stats.GetStats().GetTypeUrl(); got != want {
@@ -115,7 +115,7 @@ func (w *env) wantState(execID string, want *api.StateResponse) {
 }
 
 func (w *env) exec(bundle string) {
-	t, pid := w.t, uint32(w.fake.pid)
+	t, pid := w.t, uint32(w.runtime.PID)
 	t.Helper()
 	p := goodProcess()
 	p.Terminal = true // the request says otherwise, and counts
@@ -124,7 +124,8 @@ func (w *env) exec(bundle string) {
 	started := &api.StartResponse{}
 	w.must("Start", &api.StartRequest{ID: "c1", ExecID: "e1"}, started)
 	wantEqual(t, "Start of an exec", started, &api.StartResponse{Pid: pid})
-	if got := w.fake.execs[0]; got.Terminal || got.Args[0] != "true" {
+	_, asked := w.runtime.Containers()[0].Execs()
+	if got := asked[0]; got.Terminal || got.Args[0] != "true" {
 		t.Errorf("the engine was asked to run %+v", got)
 	}
 	pids := &api.PidsResponse{}

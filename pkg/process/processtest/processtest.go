@@ -176,6 +176,8 @@ type Container struct {
 	frozen bool
 	// +checklocks:mu
 	kept []string
+	// +checklocks:mu
+	updated *specs.LinuxResources
 }
 
 // First returns init, or nil before it is restored.
@@ -284,7 +286,19 @@ func (c *Container) freeze(name, state string) error {
 }
 
 // Update implements process.RuntimeContainer.
-func (c *Container) Update(*specs.LinuxResources) error { return c.begin("update") }
+func (c *Container) Update(r *specs.LinuxResources) error {
+	c.mu.Lock()
+	c.updated = r
+	c.mu.Unlock()
+	return c.begin("update")
+}
+
+// Updated returns the argument of the last Update.
+func (c *Container) Updated() *specs.LinuxResources {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.updated
+}
 
 // KeepCPUSet implements process.RuntimeContainer.
 func (c *Container) KeepCPUSet(_ context.Context, cpus, mems string) error {
