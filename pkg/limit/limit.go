@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limit defines the limits of a run, which is an exec with limits, and the verdict on it: its end and its usage.
-// It reads settings and environment variables. pkg/process enforces the limits, but for those of memory and of
+// Package limit defines the limits of a run, which is an exec with limits, and the verdict: the end and the usage of a
+// run. It reads settings and environment variables. pkg/process enforces the limits, but for those of memory and of
 // processes, which pkg/ociruntime writes for the kernel to enforce.
 //
 // It has no goroutines and no state.
@@ -121,8 +121,8 @@ func Parse(key, text string) (*Limits, error) {
 }
 
 // FromEnv removes the variables with [Prefix] from env, and returns l with the limits that they set. They can only lower
-// a limit, or set one that l does not have. With a nil l, which is no setting, there must be no such variable. Errors are
-// of class errdefs.ErrInvalidArgument.
+// a limit, or set one that l does not have. With a nil l, which is no setting, there must be no such variable. Errors
+// are of class errdefs.ErrInvalidArgument.
 func (l *Limits) FromEnv(env []string) (*Limits, []string, error) {
 	isOurs := func(setting string) bool { return strings.HasPrefix(setting, Prefix) }
 	if !slices.ContainsFunc(env, isOurs) {

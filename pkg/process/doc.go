@@ -29,9 +29,9 @@
 // until its exit is published; init's exit waits for all, and init's kill or exit closes the gate.
 //
 // mu guards fields and is never held across anything that blocks. Order: opLock, starts, then Container.mu, Process.mu
-// or run.mu, which are never held together. Status, Pid, Wait and Kill take only mu, so they answer while Create, Start,
-// Pause, Update or Delete hangs (containerd gives State 2 s: core/runtime/v2, io.containerd.timeout.task.state). Kill
-// thaws the cgroup itself: the runtime's Resume needs opLock.
+// or run.mu, which are never held together. Status, Pid, Wait and Kill take only mu, so they answer while Create,
+// Start, Pause, Update or Delete hangs (containerd gives State 2 s: core/runtime/v2, io.containerd.timeout.task.state).
+// Kill thaws the cgroup itself: the runtime's Resume needs opLock.
 //
 // # Promises
 //

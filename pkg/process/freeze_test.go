@@ -42,7 +42,7 @@ func freezes(t *testing.T, test func(t *testing.T, w *world, freeze func(context
 }
 
 func TestFreeze_GivesUpOnAHungExecWithItsContext(t *testing.T) {
-	freezes(t, func(t *testing.T, w *world, freeze func(context.Context) error, letGo func()) {
+	freezes(t, func(t *testing.T, _ *world, freeze func(context.Context) error, letGo func()) {
 		t.Helper()
 		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()

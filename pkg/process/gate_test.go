@@ -15,17 +15,17 @@ var errClosed, errHeld = errors.New("closed"), errors.New("held")
 
 func TestGate(t *testing.T) {
 	for name, tc := range map[string]struct {
-		do   func(g *gate, ctx context.Context) error // after a second, while one is inside
+		do   func(context.Context, *gate) error // after a second, while one is inside
 		want error
 		took time.Duration
 	}{
-		"another enters":               {(*gate).enter, nil, 0},
-		"an excluder waits":            {(*gate).exclude, nil, 9 * time.Second},
-		"it is closed to others":       {closing((*gate).enter), errClosed, 0},
-		"it is closed to excluders":    {closing((*gate).exclude), errClosed, 0},
-		"it is closed until all leave": {closing((*gate).empty), nil, 9 * time.Second},
+		"another enters":               {enter, nil, 0},
+		"an excluder waits":            {exclude, nil, 9 * time.Second},
+		"it is closed to others":       {closing(enter), errClosed, 0},
+		"it is closed to excluders":    {closing(exclude), errClosed, 0},
+		"it is closed until all leave": {closing(empty), nil, 9 * time.Second},
 		"others wait for an excluder":  {behindExcluder, nil, 9 * time.Second},
-		"the excluder gives up":        {bounded((*gate).exclude), context.DeadlineExceeded, 2 * time.Second},
+		"the excluder gives up":        {briefly, context.DeadlineExceeded, 2 * time.Second},
 		"tryExclude does not wait":     {tryExclude, errHeld, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestGate(t *testing.T) {
 				time.AfterFunc(10*time.Second, g.leave)
 				time.Sleep(time.Second)
 				began := time.Now()
-				if err := tc.do(g, t.Context()); !errors.Is(err, tc.want) {
+				if err := tc.do(t.Context(), g); !errors.Is(err, tc.want) {
 					t.Errorf("error = %v, want %v", err, tc.want)
 				}
 				if took := time.Since(began); took != tc.took {
@@ -49,7 +49,11 @@ func TestGate(t *testing.T) {
 	}
 }
 
-func tryExclude(g *gate, _ context.Context) error {
+func enter(ctx context.Context, g *gate) error { return g.enter(ctx) }
+
+func exclude(ctx context.Context, g *gate) error { return g.exclude(ctx) }
+
+func tryExclude(_ context.Context, g *gate) error {
 	if g.tryExclude() {
 		return nil
 	}
@@ -57,24 +61,24 @@ func tryExclude(g *gate, _ context.Context) error {
 }
 
 // closing does f with a gate that is closed.
-func closing(f func(*gate, context.Context) error) func(*gate, context.Context) error {
-	return func(g *gate, ctx context.Context) error {
+func closing(f func(context.Context, *gate) error) func(context.Context, *gate) error {
+	return func(ctx context.Context, g *gate) error {
 		g.close(errClosed)
 		g.close(errors.New("again"))
-		return f(g, ctx)
+		return f(ctx, g)
 	}
 }
 
-func bounded(f func(*gate, context.Context) error) func(*gate, context.Context) error {
-	return func(g *gate, ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		defer cancel()
-		return f(g, ctx)
-	}
+func empty(ctx context.Context, g *gate) error { return g.empty(ctx) }
+
+func briefly(ctx context.Context, g *gate) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return g.exclude(ctx)
 }
 
 // behindExcluder enters behind one that waits to exclude, and then leaves no time in between.
-func behindExcluder(g *gate, ctx context.Context) error {
+func behindExcluder(ctx context.Context, g *gate) error {
 	go func() {
 		if g.exclude(ctx) == nil {
 			g.readmit()

@@ -215,8 +215,8 @@ func (p *Process) recordVerdict(exit Exit) {
 	c.keepVerdict(v)
 }
 
-// isLimitedInMemory reports whether the container or a cgroup above it, such as a pod's, has a memory limit. Of a cgroup
-// that is gone, such as an empty scope that systemd has removed, nobody knows any more: then it is taken for limited.
+// isLimitedInMemory reports whether the container or a cgroup above it, such as a pod's, has a memory limit. The limit
+// of a cgroup that is gone, as an empty scope that systemd has removed, is not known; then it is taken for limited.
 func (c *Container) isLimitedInMemory() bool {
 	most, err := c.Cgroup().MemoryLimit()
 	return err != nil || most < math.MaxUint64 || !c.Cgroup().Exists()

@@ -61,7 +61,7 @@ func TestTask_Life(t *testing.T) {
 				},
 				void,
 			)
-			if got := w.runtime.Containers()[0].Updated(); got == nil || got.Pids == nil || *got.Pids.Limit != limit || got.Memory != nil {
+			if got, _ := w.runtime.Containers()[0].Written(); got == nil || got.Pids == nil || *got.Pids.Limit != limit || got.Memory != nil {
 				t.Errorf("Update asked for %+v", got)
 			}
 			w.exec(bundle)

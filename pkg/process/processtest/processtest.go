@@ -208,13 +208,6 @@ func (c *Container) SetFrozen(frozen bool) {
 	c.frozen = frozen
 }
 
-// KeptCPUSets returns the arguments of KeepCPUSet, as "cpus/mems".
-func (c *Container) KeptCPUSets() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.kept
-}
-
 func (c *Container) begin(name string) error {
 	return c.runtime.begin(context.Background(), name, c.Config)
 }
@@ -258,10 +251,9 @@ func (c *Container) Exec(
 }
 
 // execCgroup implements process.ExecCgroup with the cgroup of the container.
-type execCgroup struct{ container *Container }
+type execCgroup struct{ *Container }
 
-func (e execCgroup) Cgroup() *cgroup.Cgroup  { return e.container.Cgroup() }
-func (e execCgroup) Account() cgroup.Account { return e.container.runtime.Account }
+func (e execCgroup) Account() cgroup.Account { return e.runtime.Account }
 func (execCgroup) Usage() process.Usage      { return process.Usage{} }
 func (execCgroup) Release()                  {}
 
@@ -293,11 +285,11 @@ func (c *Container) Update(r *specs.LinuxResources) error {
 	return c.begin("update")
 }
 
-// Updated returns the argument of the last Update.
-func (c *Container) Updated() *specs.LinuxResources {
+// Written returns the argument of the last Update, and those of KeepCPUSet, as "cpus/mems".
+func (c *Container) Written() (updated *specs.LinuxResources, kept []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.updated
+	return c.updated, c.kept
 }
 
 // KeepCPUSet implements process.RuntimeContainer.
