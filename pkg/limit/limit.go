@@ -120,9 +120,9 @@ func Parse(key, text string) (*Limits, error) {
 	return l, nil
 }
 
-// FromEnv removes the variables with [Prefix] from env, and returns l with the limits that they set. They can only lower
-// a limit, or set one that l does not have. With a nil l, which is no setting, there must be no such variable. Errors
-// are of class errdefs.ErrInvalidArgument.
+// FromEnv removes the variables with [Prefix] from env, and returns l with the limits that they set. They can only
+// lower a limit, or set one that l does not have. With a nil l, which is no setting, there must be no such variable.
+// Errors are of class errdefs.ErrInvalidArgument.
 func (l *Limits) FromEnv(env []string) (*Limits, []string, error) {
 	isOurs := func(setting string) bool { return strings.HasPrefix(setting, Prefix) }
 	if !slices.ContainsFunc(env, isOurs) {

@@ -32,10 +32,11 @@ type Process struct {
 	run          *run               // nil without limits
 	stopDraining context.CancelFunc // ends the wait for readers of the output; set before p is Stopped
 
-	killed context.Context    //nolint:containedctx // that of a process, not of a request: it ends with a SIGKILL
-	kill   context.CancelFunc // called with mu held, before the signal is sent
+	killed context.Context //nolint:containedctx // that of a process, not of a request: it ends with a SIGKILL
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
+	kill context.CancelFunc // ends killed, before the signal is sent
 	state   State
 	handle  Handle         // nil before the process exists: for an exec, or an init to be restored, before Start
 	group   ExecCgroup     // of an exec with limits; set with handle
@@ -47,12 +48,12 @@ type Process struct {
 }
 
 func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Config, l *limit.Limits) *Process {
+	killed, kill := context.WithCancelCause(context.Background())
 	p := &Process{
 		container: c, execID: execID, spec: spec, io: io, asked: map[Op]func(*stdio.Streams) error{},
 		opLock: make(chan struct{}, 1), exited: make(chan struct{}), drained: make(chan struct{}),
+		killed: killed, kill: func() { kill(errEndedByKill) },
 	}
-	killed, kill := context.WithCancelCause(context.Background())
-	p.killed, p.kill = killed, func() { kill(errEndedByKill) }
 	if l != nil {
 		p.run, p.io.MaxOutput = &run{limits: l}, l.Output
 	}

@@ -53,6 +53,7 @@ type call struct {
 	do      func(process.Config) error
 }
 
+// +checklocks:r.mu
 func (r *Runtime) callLocked(name string) *call {
 	if r.calls == nil {
 		r.calls = map[string]*call{}
@@ -151,11 +152,11 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, _ *stdio.Streams
 
 func (r *Runtime) newProcess(c process.Config) *Process {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.processes++
-	pid := r.PID
-	if pid == 0 {
-		pid = 100 + r.processes
+	pid := 100 + r.processes
+	r.mu.Unlock()
+	if r.PID != 0 {
+		pid = r.PID
 	}
 	return &Process{runtime: r, config: c, pid: pid, died: make(chan int, 1), reaped: make(chan struct{})}
 }
