@@ -30,12 +30,6 @@ type Container struct {
 	oom     *cgroup.OOMWatch // set once, with mu held
 	init    *Process
 
-	oomMu sync.Mutex
-	// +checklocks:oomMu
-	publishesOOMs bool
-	// +checklocks:oomMu
-	pendingOOMs int
-
 	// starts is held by each exec while it is started. A freeze excludes them: an exec that joined a frozen cgroup would
 	// hang in the middle of its set-up. It is closed when init has exited.
 	starts *gate
@@ -44,13 +38,17 @@ type Container struct {
 	exits *gate
 
 	execsStarted atomic.Uint64
-	checkpointed atomic.Bool // a Checkpoint that ends all processes is under way, or was made
+	checkpointed atomic.Bool // a Checkpoint that ends all processes is under way, or has succeeded
 
 	mu sync.Mutex
 	// +checklocks:mu
+	publishesOOMs bool // init's start or exit was published, or is about to be
+	// +checklocks:mu
+	pendingOOM bool // an OOM kill came before
+	// +checklocks:mu
 	execs map[string]*Process
 	// +checklocks:mu
-	deleted bool // no exec is added any more
+	deleted bool // no exec can be added
 	// +checklocks:mu
 	verdicts []limit.Verdict // the most recent ones
 }
@@ -76,8 +74,8 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 	return c, nil
 }
 
-// create has the runtime create the container, including its init unless Start restores that. If it fails, only what
-// the hooks made is left.
+// create has the runtime create the container, including its init unless Start restores that. If it fails, the hooks
+// are still to be undone.
 func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
 	for _, h := range c.config.Hooks {
 		if err := h.Prepare(ctx, &c.config); err != nil {
@@ -98,7 +96,7 @@ func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
 	}
 	init := c.runtime.Init()
 	if err := c.initCreated(ctx, init); err != nil {
-		_ = streams.Close() // nothing that was written matters any more
+		_ = streams.Close() // their output does not matter any more
 		c.beforeDestroy()
 		undone := UndoCreate(func() error { return c.runtime.Discard() })
 		return errors.Join(err, undone)
@@ -120,10 +118,10 @@ func (c *Container) initCreated(ctx context.Context, init Handle) (err error) {
 			return err
 		}
 	}
-	if ctx.Err() != nil && !c.Restored() { // hooks need not look; what was restored runs already
+	if ctx.Err() != nil && !c.Restored() { // hooks need not look; a restored init runs already
 		return fmt.Errorf("create: %w", context.Cause(ctx))
 	}
-	// This comes before init can run its program, so that no kill is missed.
+	// The watch begins before init can run its program, so that no kill is missed.
 	watch, err := c.runtime.Cgroup().WatchOOM(c.oomKilled)
 	if err != nil {
 		return fmt.Errorf("watch for OOM kills: %w", err)
@@ -154,22 +152,23 @@ func (c *Container) removeHooks(somethingLeft bool) error {
 
 // oomKilled publishes an OOM kill, or leaves it to publishOOMs if the start event is not published yet.
 func (c *Container) oomKilled() {
-	c.oomMu.Lock()
-	defer c.oomMu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !c.publishesOOMs {
-		c.pendingOOMs++
+		c.pendingOOM = true
 		return
 	}
 	c.events.Put(event.TaskOOM{ContainerID: c.ID()})
 }
 
-// publishOOMs publishes pending and future OOM kills. It is called after init's start is published, or just before its
-// exit is.
+// publishOOMs publishes one event for the OOM kills so far, and has each further one published. It is called after the
+// start of init is published, or just before its exit is.
 func (c *Container) publishOOMs() {
-	c.oomMu.Lock()
-	defer c.oomMu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.publishesOOMs = true
-	for ; c.pendingOOMs > 0; c.pendingOOMs-- {
+	if c.pendingOOM {
+		c.pendingOOM = false
 		c.events.Put(event.TaskOOM{ContainerID: c.ID()})
 	}
 }
@@ -199,15 +198,18 @@ func (c *Container) Process(execID string) (*Process, error) {
 	return nil, fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, errdefs.ErrNotFound)
 }
 
-// AddExec registers an exec; Process.Start runs it. Its environment may lower the limits of execs.
+// AddExec registers an exec; Process.Start runs it. Variables of its environment may lower the limits of execs, and are
+// removed.
 func (c *Container) AddExec(execID string, spec *specs.Process, io stdio.Config) error {
 	if err := c.init.check(OpExec); err != nil {
 		return err
 	}
-	limits, spec, err := c.config.limitExec(spec)
+	limits, env, err := c.config.ExecLimits.FromEnv(spec.Env)
 	if err != nil {
 		return fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, err)
 	}
+	own := *spec
+	own.Env = env
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.deleted { // since the check
@@ -217,7 +219,7 @@ func (c *Container) AddExec(execID string, spec *specs.Process, io stdio.Config)
 		return fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, errdefs.ErrAlreadyExists)
 	}
 	io.KeepUnread = unreadTimeout
-	c.execs[execID] = newProcess(c, execID, spec, io, limits)
+	c.execs[execID] = newProcess(c, execID, &own, io, limits)
 	c.events.Put(event.TaskExecAdded{ContainerID: c.ID(), ExecID: execID})
 	return nil
 }
@@ -233,8 +235,8 @@ func (c *Container) Execs() map[int]string {
 	return pids
 }
 
-// Owners maps each process known to belong to an exec to the exec's id, and reports which processes are the first of
-// the container or of an exec. Of an exec with its own cgroup all processes are known, otherwise only the first.
+// Owners returns the processes of execs, as a map from the pid to the exec's id, and the first processes of the
+// container and of its execs. For an exec with a cgroup of its own it has all processes, otherwise only the first.
 func (c *Container) Owners() (execs map[int]string, first map[int]bool) {
 	execs, first = c.Execs(), map[int]bool{}
 	for pid := range execs {
@@ -266,7 +268,7 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error)
 	group := c.runtime.Cgroup()
 	inCgroup := group.Exists()
 	if sig == syscall.SIGKILL || !inCgroup {
-		// Init may be elsewhere: moved, or never in a cgroup, as when rootless.
+		// Init may have been moved to another cgroup, or is in none, as when rootless.
 		if err = c.init.Kill(sig); errdefs.IsNotFound(err) {
 			err = nil
 		}
@@ -278,7 +280,7 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error)
 	if sig == syscall.SIGKILL {
 		groupErr = c.killGroup(ctx, group)
 	} else {
-		c.runtime.AwaitProgram() // which the signal is meant for
+		c.runtime.AwaitProgram() // the signal is meant for the program
 		groupErr = c.signalGroup(ctx, group, sig)
 	}
 	if groupErr != nil {
@@ -287,8 +289,8 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error)
 	return errors.Join(groupErr, err)
 }
 
-// killGroup kills all processes in the container's cgroup. It is no error if one in uninterruptible sleep remains:
-// nobody can do more, and the exits tell when it is over.
+// killGroup kills all processes in the container's cgroup. It is no error if a process in uninterruptible sleep
+// remains: its exit will tell when it has ended.
 func (c *Container) killGroup(ctx context.Context, group *cgroup.Cgroup) error {
 	bounded, cancel := context.WithTimeout(ctx, remainingTimeout)
 	defer cancel()
@@ -301,8 +303,8 @@ func (c *Container) killGroup(ctx context.Context, group *cgroup.Cgroup) error {
 }
 
 // signalGroup sends a signal other than SIGKILL to all processes in the container's cgroup. It freezes and thaws the
-// cgroup, unless a Pause or a Checkpoint does so, or an exec is being started: all of these wait for signalGroup, which
-// does not wait for them.
+// cgroup, unless a Pause or a Checkpoint is under way, or the start of an exec: these wait for signalGroup, which does
+// not wait for them.
 func (c *Container) signalGroup(ctx context.Context, group *cgroup.Cgroup, sig syscall.Signal) error {
 	if !c.starts.tryExclude() {
 		return group.Signal(sig)

@@ -78,7 +78,7 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 	return status, nil
 }
 
-// deleteUnstartedExecs deletes the execs of a deleted container that were never started, and no longer can be.
+// deleteUnstartedExecs deletes the execs of a deleted container that were never started.
 func (c *Container) deleteUnstartedExecs() {
 	c.mu.Lock()
 	c.deleted = true
@@ -119,8 +119,8 @@ func (p *Process) commitDelete() {
 // deliverTimeout bounds how long Delete waits for containerd to take the events of the container.
 const deliverTimeout = 500 * time.Millisecond
 
-// deliver waits until containerd has all events published so far, or until the time-out. Once containerd has an answer
-// to Delete, it considers the events of the container delivered, and publishes none itself if the shim then dies
+// deliver waits until containerd has all events published so far, or until the time-out. Once Delete is answered,
+// containerd takes the events of the container for delivered, and publishes none itself if the shim then dies
 // (core/runtime/v2/shim.go, shimTask.delete). Events of a later container with the same id come from another shim, and
 // must not come first.
 func (c *Container) deliver(ctx context.Context) {

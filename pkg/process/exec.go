@@ -39,7 +39,7 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 		return c.runtime.Exec(ctx, p.spec, p.limits(), s)
 	})
 	if err != nil {
-		if errors.Is(err, unix.ESRCH) { // it was to join namespaces of a process that is gone
+		if errors.Is(err, unix.ESRCH) { // it could not join the namespaces of init, which is gone
 			err = fmt.Errorf("%w: %w", err, errInitExited)
 		}
 		return p.wrap(err)
@@ -74,7 +74,7 @@ func (p *Process) startWithStreams(
 	}
 	handle, group, err := start(streams)
 	if err != nil {
-		_ = streams.Close() // nothing that was written matters any more
+		_ = streams.Close() // their output does not matter any more
 		return err
 	}
 	p.runs(handle, group, streams)

@@ -20,7 +20,7 @@ import (
 // it.
 const startTimeout = 10 * time.Second
 
-// lockFreeze locks init's operations and keeps execs from being started, for op, which freezes or thaws.
+// lockFreeze locks the operations of init, and excludes starts of execs, for op, which freezes or thaws.
 func (c *Container) lockFreeze(ctx context.Context, op Op) (unlock func(), err error) {
 	if err := c.init.lockOp(ctx, op); err != nil {
 		return nil, err
@@ -62,8 +62,7 @@ func (c *Container) Pause(ctx context.Context) error {
 	return nil
 }
 
-// Resume thaws the container. It waits for a signal that is being sent to all its processes, which freezes them as
-// well.
+// Resume thaws the container. It waits for a signal to all processes that is under way, since that freezes as well.
 func (c *Container) Resume(ctx context.Context) error {
 	unlock, err := c.lockFreeze(ctx, OpResume)
 	if err != nil {
@@ -104,7 +103,7 @@ func (c *Container) thaw() error {
 	return nil
 }
 
-// CheckpointRequest says how a container's state is written to disk. All fields except Path are those of
+// CheckpointRequest has the options of a checkpoint. All fields except Path are those of
 // containerd.runc.v1.CheckpointOptions; the zero value of each is the default.
 type CheckpointRequest struct {
 	Path                string   // directory for the image, absolute; made if its parent exists
@@ -126,7 +125,7 @@ func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
 	if err != nil {
 		return err
 	}
-	defer unlock() // after which a TaskExit caused by r.Exit is published
+	defer unlock() // a TaskExit caused by r.Exit is published after it
 	c.checkpointed.Store(r.Exit)
 	err = c.runtime.Checkpoint(r)
 	c.checkpointed.Store(r.Exit && err == nil)
@@ -135,7 +134,7 @@ func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
 	} else {
 		err = c.init.wrap(fmt.Errorf("checkpoint: %w", err))
 	}
-	// What was frozen before is frozen again, and on cgroup v1 a frozen process does not die.
+	// A container that was frozen before is frozen again, and on cgroup v1 a frozen process does not die.
 	if c.init.Status().State == Paused && (c.init.wasKilled() || err == nil && r.Exit) {
 		err = errors.Join(err, c.thaw())
 	}

@@ -36,7 +36,7 @@ type Process struct {
 
 	mu sync.Mutex
 	// +checklocks:mu
-	kill context.CancelFunc // ends killed, before the signal is sent
+	kill    context.CancelFunc // ends killed, before the signal is sent
 	state   State
 	handle  Handle         // nil before the process exists: for an exec, or an init to be restored, before Start
 	group   ExecCgroup     // of an exec with limits; set with handle
@@ -44,7 +44,7 @@ type Process struct {
 	// +checklocks:mu
 	exit Exit
 	// +checklocks:mu
-	asked map[Op]func(*stdio.Streams) error // what was asked of the streams before there were any
+	asked map[Op]func(*stdio.Streams) error // operations on the streams that came before these
 }
 
 func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Config, l *limit.Limits) *Process {
@@ -136,17 +136,17 @@ func (p *Process) Resize(width, height uint16) error {
 	return p.askStreams(OpResize, func(s *stdio.Streams) error { return s.Resize(width, height) })
 }
 
-// CloseStdin ends the process's standard input after what was sent so far.
+// CloseStdin ends the process's standard input after the data that was sent so far.
 func (p *Process) CloseStdin() error { return p.askStreams(OpCloseIO, (*stdio.Streams).CloseStdin) }
 
-// OpenStdin lets clients write to stdin. It is called once for a process that runs, when its state can be asked for: by
-// the owner of a container that New has made, otherwise by Start. Without streams it does nothing.
+// OpenStdin lets clients write to stdin. It is called once, when clients can ask for the state of the process: by the
+// owner of a container that New has made, otherwise by Start. Without streams it does nothing.
 func (p *Process) OpenStdin() {
 	p.mu.Lock()
 	streams := p.streams
 	p.mu.Unlock()
 	if streams == nil {
-		return // an init to be restored: Start does
+		return // Start opens the stdin of an init that it restores
 	}
 	if err := streams.OpenStdin(); err != nil {
 		p.logger().WithError(err).Error("the process gets no input")
@@ -202,8 +202,8 @@ func (p *Process) logger() *log.Entry {
 	return entry
 }
 
-// lockOp waits until no other operation is under way, and locks opLock for op. It fails without the lock if ctx ends
-// first or the state table refuses op.
+// lockOp waits until no other operation is under way, and locks opLock for op. It fails, without the lock, if ctx ends
+// first or if the state table refuses op.
 func (p *Process) lockOp(ctx context.Context, op Op) error {
 	select {
 	case p.opLock <- struct{}{}:
@@ -232,8 +232,7 @@ func (p *Process) nextLocked(op Op) (State, error) {
 	return to, nil
 }
 
-// check returns an error if the state table refuses op, before op has a side effect. With opLock held the answer stays
-// valid.
+// check returns an error if the state table refuses op. While opLock is held the answer stays valid.
 func (p *Process) check(op Op) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/limit"
@@ -43,18 +42,6 @@ type run struct {
 	watch *cgroup.OOMWatch // on v1, where the kernel kills one process, after watchAfter; nil otherwise
 	// +checklocks:mu
 	over bool // the exit is known
-}
-
-// limitExec returns the limits of an exec, or nil, and its configuration with them applied. Variables that set limits
-// are removed from its environment.
-func (c *Config) limitExec(p *specs.Process) (*limit.Limits, *specs.Process, error) {
-	l, env, err := c.ExecLimits.FromEnv(p.Env)
-	if err != nil || l == nil {
-		return nil, p, err
-	}
-	spec := *p
-	spec.Env = env
-	return l, &spec, nil
 }
 
 // limits returns the limits of p, or nil.
@@ -179,7 +166,7 @@ func (p *Process) killOverLimit(why limit.Reason) {
 	}
 }
 
-// recordVerdict stops what startLimits started, keeps the verdict, and writes it to its file. The waiter calls it, with
+// recordVerdict stops the timers and the watch, keeps the verdict, and writes it to its file. The waiter calls it, with
 // opLock held, when the run has exited and before its exit is published.
 func (p *Process) recordVerdict(exit Exit) {
 	r := p.run
@@ -212,7 +199,12 @@ func (p *Process) recordVerdict(exit Exit) {
 	if err := v.Write(c.config.VerdictFile); err != nil {
 		p.logger().WithError(err).Error("write the verdict")
 	}
-	c.keepVerdict(v)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.verdicts) >= keptVerdicts {
+		c.verdicts = slices.Delete(c.verdicts, 0, 1)
+	}
+	c.verdicts = append(c.verdicts, v)
 }
 
 // isLimitedInMemory reports whether the container or a cgroup above it, such as a pod's, has a memory limit. The limit
@@ -222,15 +214,6 @@ func (c *Container) isLimitedInMemory() bool {
 	return err != nil || most < math.MaxUint64 || !c.Cgroup().Exists()
 }
 
-func (c *Container) keepVerdict(v limit.Verdict) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.verdicts) >= keptVerdicts {
-		c.verdicts = slices.Delete(c.verdicts, 0, 1)
-	}
-	c.verdicts = append(c.verdicts, v)
-}
-
 // Verdicts returns the verdicts on the last execs that had limits and have ended, in this order.
 func (c *Container) Verdicts() []limit.Verdict {
 	c.mu.Lock()
@@ -238,7 +221,7 @@ func (c *Container) Verdicts() []limit.Verdict {
 	return slices.Clone(c.verdicts)
 }
 
-// processors returns how many processors the machine has online: a container may have more than the shim.
+// processors returns the number of processors of the machine that are online: a container may have more than the shim.
 var processors = sync.OnceValue(func() int {
 	stat, _ := os.ReadFile("/proc/stat") // it is always there
 	return max(bytes.Count(stat, []byte("\ncpu")), 1)

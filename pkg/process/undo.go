@@ -19,13 +19,12 @@ const (
 	lastUndo  = 64 * time.Millisecond
 )
 
-// ErrLeft means that something made by a failed creation could not be removed. The first of [Config.Hooks] then stays.
+// ErrLeft means that a failed creation could not be undone. The first of [Config.Hooks] then stays.
 var ErrLeft = errors.New("something of the container is left")
 
-// Undo calls undo until it succeeds, at most five times within a tenth of a second. What makes an operation fail, such
-// as a lack of descriptors, makes its undo fail as well, but often passes; nobody else would undo it. An undo that has
-// waited in vain, for example for a cgroup to become empty, is not retried. undo may be called again after it has
-// failed midway.
+// Undo calls undo until it succeeds, at most five times within a tenth of a second. A lack of descriptors, for example,
+// makes an operation and its undo fail, but often passes; nobody else would undo it. An undo that has waited in vain,
+// for example for a cgroup to become empty, is not retried. undo may be called again after it has failed midway.
 func Undo(undo func() error) error {
 	for wait := firstUndo; ; wait *= 4 {
 		err := undo()
@@ -37,7 +36,7 @@ func Undo(undo func() error) error {
 	}
 }
 
-// UndoCreate is Undo for what a Create has made of a container. Its error is ErrLeft.
+// UndoCreate is Undo for a Create that has failed. Its error is ErrLeft.
 func UndoCreate(undo func() error) error {
 	if err := Undo(undo); err != nil {
 		return fmt.Errorf("%w: %w", ErrLeft, err)
