@@ -86,7 +86,7 @@ func (b *bench) hostRoot(ctx context.Context, column int, s *subject) error {
 	}); err != nil || !s.isShim() {
 		return err
 	}
-	empty, err := os.MkdirTemp(s.host.dir, "root-")
+	empty, err := os.MkdirTemp(s.host.Dir, "root-")
 	if err != nil {
 		return err
 	}

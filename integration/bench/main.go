@@ -142,7 +142,7 @@ func measure(ctx context.Context, c config) (r *report, err error) {
 		return nil, err
 	}
 	for _, s := range all {
-		if s.host, err = start(ctx, c.tools, filepath.Dir(s.shim), s.v1Only); err != nil {
+		if s.host, err = start(ctx, c.tools, s.shim, s.v1Only); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 		defer func() {

@@ -46,7 +46,7 @@ func startGroup() group {
 
 // startCommand times what containerd runs for each new shim, and shuts the shim down again.
 func (h *host) startCommand(ctx context.Context, s *subject, id string) (float64, error) {
-	bundle := filepath.Join(h.dir, "bundles", id)
+	bundle := filepath.Join(h.Dir, "bundles", id)
 	if err := os.MkdirAll(bundle, 0o700); err != nil {
 		return 0, err
 	}
@@ -59,11 +59,10 @@ func (h *host) startCommand(ctx context.Context, s *subject, id string) (float64
 		return 0, err
 	}
 	defer closeLog()
-	dir := filepath.Join(h.dir, "s")
 	params, err := proto.Marshal(&bootstrap.BootstrapParams{
 		InstanceID: id, Namespace: h.namespace, ContainerdVersion: "2.4.2",
-		ContainerdGrpcAddress: h.address(), ContainerdTtrpcAddress: h.address() + ".ttrpc",
-		ContainerdBinary: h.daemon.Path, SocketDir: &dir,
+		ContainerdGrpcAddress: h.Address, ContainerdTtrpcAddress: h.Address + ".ttrpc",
+		ContainerdBinary: h.Env.Daemon, SocketDir: &h.Sockets,
 	})
 	if err != nil {
 		return 0, err
@@ -71,11 +70,11 @@ func (h *host) startCommand(ctx context.Context, s *subject, id string) (float64
 	// An interrupt waits for this: a start that is cut short may leave a shim that nobody knows.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), harness.Slow(20*time.Second))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.shim, "-namespace", h.namespace, "-address", h.address(),
-		"-publish-binary", h.daemon.Path, "-id", id, "start")
+	cmd := exec.CommandContext(ctx, s.shim, "-namespace", h.namespace, "-address", h.Address,
+		"-publish-binary", h.Env.Daemon, "-id", id, "start")
 	cmd.Dir, cmd.Stdin = bundle, bytes.NewReader(params)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=2", "MAX_SHIM_VERSION=2", "NAMESPACE="+h.namespace,
-		"TTRPC_ADDRESS="+h.address()+".ttrpc", "GRPC_ADDRESS="+h.address())
+		"TTRPC_ADDRESS="+h.Address+".ttrpc", "GRPC_ADDRESS="+h.Address)
 	var out []byte
 	took, err := timed(func() (err error) { out, err = cmd.CombinedOutput(); return err })
 	if err != nil {

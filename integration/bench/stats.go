@@ -97,7 +97,7 @@ func (b *bench) directStats(ctx context.Context, column int, s *subject, idle *c
 
 // dial connects to the shim of a container, whose address containerd notes in the bundle.
 func (h *host) dial(ctx context.Context, id string) (net.Conn, error) {
-	address, err := harness.ShimAddress(filepath.Join(h.dir, "state/io.containerd.runtime.v2.task", h.namespace, id))
+	address, err := harness.ShimAddress(filepath.Join(h.State, "io.containerd.runtime.v2.task", h.namespace, id))
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func (b *bench) storms(ctx context.Context) (err error) {
 func (b *bench) storm(
 	ctx context.Context, column int, s *subject, a *account, victims []victim, length time.Duration,
 ) error {
-	daemon := s.host.daemon.Process.Pid
+	daemon := s.host.Pid()
 	cpu, err := a.used()
 	if err != nil {
 		return err
