@@ -4,6 +4,7 @@
 package campaign
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,43 +13,65 @@ import (
 	"github.com/containerd/containerd/api/events"
 )
 
-// parse makes events of text such as "create | start | exec-added x | exit 137", of the container c.
-func parse(tb testing.TB, text string) []any {
+// step does to the order what a word says of the container c: an event, such as "exec-added x", what the campaign itself
+// knows, such as "away", or the end of all, by which what is unfinished is found.
+func step(tb testing.TB, o *order, word string) (found []Violation) {
 	tb.Helper()
-	var list []any
-	for word := range strings.SplitSeq(text, " | ") {
-		kind, id, _ := strings.Cut(word, " ")
-		switch kind {
-		case "create":
-			list = append(list, &events.TaskCreate{ContainerID: "c"})
-		case "start":
-			list = append(list, &events.TaskStart{ContainerID: "c"})
-		case "exec-added":
-			list = append(list, &events.TaskExecAdded{ContainerID: "c", ExecID: id})
-		case "exec-started":
-			list = append(list, &events.TaskExecStarted{ContainerID: "c", ExecID: id})
-		case "exit":
-			if id == "" {
-				id = "c"
-			}
-			list = append(list, &events.TaskExit{ContainerID: "c", ID: id})
-		case "paused":
-			list = append(list, &events.TaskPaused{ContainerID: "c"})
-		case "resumed":
-			list = append(list, &events.TaskResumed{ContainerID: "c"})
-		case "oom":
-			list = append(list, &events.TaskOOM{ContainerID: "c"})
-		case "delete":
-			list = append(list, &events.TaskDelete{ContainerID: "c"})
-		case "exit-137":
-			list = append(list, &events.TaskExit{ContainerID: "c", ID: "c", ExitStatus: 137})
-		case "away", "killed", "hungry", "fed":
-			list = append(list, kind)
-		default:
-			tb.Fatalf("%q in %q", word, text)
-		}
+	kind, id, _ := strings.Cut(word, " ")
+	pid := map[string]int{"": 7, "x": 9, "y": 10}[id]
+	add := func(event any) { o.add("ns", event, time.Now()) }
+	exit := func(told time.Duration, status uint32) {
+		o.add("ns", &events.TaskExit{ContainerID: "c", ID: cmp.Or(id, "c"), Pid: uint32(pid), ExitStatus: status}, time.Now().Add(told))
 	}
-	return list
+	switch kind {
+	case "create":
+		add(&events.TaskCreate{ContainerID: "c"})
+	case "start":
+		add(&events.TaskStart{ContainerID: "c"})
+	case "exec-added":
+		add(&events.TaskExecAdded{ContainerID: "c", ExecID: id})
+	case "exec-started":
+		add(&events.TaskExecStarted{ContainerID: "c", ExecID: id})
+	case "exit":
+		exit(0, 0)
+	case "exit-137":
+		exit(0, 137)
+	case "exit-told-earlier":
+		exit(-time.Millisecond, 0)
+	case "exit-told-later":
+		exit(time.Second, 0)
+	case "paused":
+		add(&events.TaskPaused{ContainerID: "c"})
+	case "resumed":
+		add(&events.TaskResumed{ContainerID: "c"})
+	case "oom":
+		add(&events.TaskOOM{ContainerID: "c"})
+	case "delete":
+		add(&events.TaskDelete{ContainerID: "c"})
+	case "away":
+		o.interrupted("ns", "c")
+	case "hungry", "fed":
+		o.expectOOM("ns", "c", kind == "hungry")
+	case "killed":
+		o.excuse("ns", "c", false)
+	case "frozen":
+		o.frozen("ns/c")
+	case "began":
+		o.began("ns", "c", id, pid)
+	case "waited":
+		o.waited("ns", "c", id, pid, 0)
+	case "deleted": // Delete has returned
+		o.owe("ns/c")
+	case "delivered":
+		o.delivered("ns/c")
+	case "round":
+		o.forget(func(string) bool { return true })
+	case "end", "alive":
+		return o.unfinished(func(string) bool { return kind == "alive" })
+	default:
+		tb.Fatalf("%q is no step", word)
+	}
+	return nil
 }
 
 func TestOrder(t *testing.T) {
@@ -91,22 +114,38 @@ func TestOrder(t *testing.T) {
 		},
 		{"after containerd was away", "create | away | start | start", []Kind{OutOfOrder}},
 		{"the shim was killed", "create | start | exec-added x | exec-started x | killed | exit | delete", nil},
+		{"it lives at the end", "create | start | alive", nil},
+		{"the exit is missed at the end", "create | start | end", []Kind{LostExit}},
+		{"the delete is missed at the end", "create | start | exit | end", []Kind{LostDelete}},
+		{"nothing is missed at the end", "create | start | exit | delete | end", nil},
+		{"P6: told, and Wait returns", "create | start | exit-told-earlier | began | waited", nil},
+		{"P6: Wait returns, and the event comes", "create | start | began | waited | exit-told-earlier", nil},
+		{"P6: Wait returns before it is told", "create | start | began | waited | exit-told-later", []Kind{OutOfOrder}},
+		{"P6: the same, and the event is faster", "create | start | exit-told-later | began | waited", []Kind{OutOfOrder}},
+		{"P6: the exit that Wait returned never comes", "create | began x | waited x | alive", []Kind{LostExit}},
+		{"P6: the same, and containerd was away", "create | began x | waited x | away | alive", nil},
+		{"P6: another status than Wait returned", "create | start | exit-137 | began | waited", []Kind{LostExit}},
+		// The shim may find out that containerd is back before the campaign does, and tell the exits of what ended meanwhile.
+		{"P6: an exec from before containerd was away", "create | start | exec-added x | exec-started x | began x | away | exit | waited x | alive", nil},
+		{"P6: and one that began since, in another round", "create | start | away | exit | round | began y | round | waited y | alive", []Kind{LostExit}},
+		{"a Pause and a Resume that nobody told", "create | start | frozen | frozen | exit", []Kind{OutOfOrder}},
+		{"a Resume that nobody told", "create | start | paused | frozen | frozen | exit", []Kind{OutOfOrder}},
+		{"a Pause and a Resume", "create | start | paused | resumed | frozen | frozen | exit", nil},
+		{"Delete returned without any event", "deleted | end", []Kind{LostDelete}},
+		{"Delete returned without an exit", "create | start | deleted | end", []Kind{LostDelete}},
+		{"Delete returned without its delete", "create | start | exit | deleted | end", []Kind{LostDelete}},
+		{"Delete returned, and containerd was away", "create | start | exit | deleted | away | end", nil},
+		{"P7: Delete returned after its events", "create | start | exit | delete | delivered", nil},
+		{"P7: Delete returned before its delete", "create | start | exit | delivered", []Kind{OutOfOrder}},
+		{"P7: Delete returned before its exit", "create | start | delivered", []Kind{OutOfOrder}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := newOrder()
-			for _, e := range parse(t, tt.events) {
-				switch e {
-				case "away":
-					o.interrupted("ns", "c")
-				case "hungry", "fed":
-					o.expectOOM("ns", "c", e == "hungry")
-				case "killed":
-					o.excuse("ns", "c", false)
-				default:
-					o.add("ns", e, time.Now())
-				}
+			var found []Violation
+			for word := range strings.SplitSeq(tt.events, " | ") {
+				found = append(found, step(t, o, word)...)
 			}
-			found := o.take()
+			found = append(o.take(), found...)
 			var kinds []Kind
 			for _, v := range found {
 				kinds = append(kinds, v.Kind)
@@ -115,166 +154,5 @@ func TestOrder(t *testing.T) {
 				t.Errorf("%q: %v, want %v", tt.events, found, tt.want)
 			}
 		})
-	}
-}
-
-func TestOrder_ALostExitIsMissedAtTheEnd(t *testing.T) {
-	o := newOrder()
-	for _, e := range parse(t, "create | start") {
-		o.add("ns", e, time.Now())
-	}
-	nobody := func(string) bool { return false }
-	if left := o.unfinished(nobody); len(left) != 1 || left[0].Kind != LostExit {
-		t.Errorf("unfinished = %q, want the container", left)
-	}
-	if left := o.unfinished(func(key string) bool { return key == "ns/c" }); len(left) != 0 {
-		t.Errorf("unfinished = %q, though it lives", left)
-	}
-	o.add("ns", parse(t, "exit")[0], time.Now())
-	if left := o.unfinished(nobody); len(left) != 1 || left[0].Kind != LostDelete {
-		t.Errorf("unfinished = %q after its exit, want that its delete is lost", left)
-	}
-	o.add("ns", parse(t, "delete")[0], time.Now())
-	if left := o.unfinished(nobody); len(left) != 0 {
-		t.Errorf("unfinished = %q after its delete", left)
-	}
-}
-
-// Wait may return as soon as the exit is in the shim's queue, and not before. The event may come earlier or later.
-func TestOrder_P6WaitReturnsAfterTheExitWasTold(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		before bool          // the event comes before Wait returns
-		told   time.Duration // from the return of Wait on
-		want   int
-	}{
-		{"told, and Wait returns", true, -time.Millisecond, 0},
-		{"Wait returns, and the event comes", false, -time.Millisecond, 0},
-		{"Wait returns before it is told", false, time.Second, 1},
-		{"the same, and the event is faster", true, time.Second, 1},
-	} {
-		o := newOrder()
-		for _, e := range parse(t, "create | start") {
-			o.add("ns", e, time.Now())
-		}
-		exit := func() { o.add("ns", &events.TaskExit{ContainerID: "c", ID: "c", Pid: 7}, time.Now().Add(tt.told)) }
-		if tt.before {
-			exit()
-		}
-		o.began("ns", "c", "", 7)
-		o.waited("ns", "c", "", 7, 0)
-		if !tt.before {
-			exit()
-		}
-		if found := o.take(); len(found) != tt.want {
-			t.Errorf("%s: %v, want %d", tt.name, found, tt.want)
-		}
-	}
-	o := newOrder()
-	o.add("ns", parse(t, "create")[0], time.Now())
-	o.began("ns", "c", "x", 9)
-	o.waited("ns", "c", "x", 9, 0)
-	if left := o.exits.missing(); len(left) != 1 || left[0].Kind != LostExit {
-		t.Errorf("missing = %v, want the exit that Wait has returned", left)
-	}
-	o.interrupted("ns", "c")
-	if left := o.exits.missing(); len(left) != 0 {
-		t.Errorf("missing = %v, though containerd was away", left)
-	}
-}
-
-// The shim may find out that containerd is back before the campaign does, and tell the exits of what ended meanwhile.
-func TestOrder_ExitOfAnExecFromBeforeContainerdWasAwayMayBeMissed(t *testing.T) {
-	o := newOrder()
-	for _, e := range parse(t, "create | start | exec-added x | exec-started x") {
-		o.add("ns", e, time.Now())
-	}
-	o.began("ns", "c", "x", 9)
-	o.interrupted("ns", "c")
-	o.add("ns", parse(t, "exit")[0], time.Now()) // of init: from now on nothing else may be missed
-	o.waited("ns", "c", "x", 9, 137)
-	if left := o.exits.missing(); len(left) != 0 {
-		t.Errorf("missing = %v, though containerd was away when x ended", left)
-	}
-	o.forget(func(string) bool { return true })
-	o.began("ns", "c", "y", 10)
-	o.forget(func(string) bool { return true })
-	o.waited("ns", "c", "y", 10, 137)
-	if left := o.exits.missing(); len(left) != 1 {
-		t.Errorf("missing = %v, want the exit of y, which began since", left)
-	}
-}
-
-func TestOrder_ExitHasTheStatusThatWaitReturns(t *testing.T) {
-	o := newOrder()
-	for _, e := range parse(t, "create | start") {
-		o.add("ns", e, time.Now())
-	}
-	o.add("ns", &events.TaskExit{ContainerID: "c", ID: "c", Pid: 7, ExitStatus: 3}, time.Now())
-	o.began("ns", "c", "", 7)
-	o.waited("ns", "c", "", 7, 4)
-	if found := o.take(); len(found) != 1 || found[0].Kind != LostExit {
-		t.Errorf("%v, want that the exit was told with another status", found)
-	}
-}
-
-func TestOrder_PauseAndResumeAreToldBeforeTheExit(t *testing.T) {
-	for text, want := range map[string]int{
-		"create | start | exit": 1, "create | start | paused | exit": 1, "create | start | paused | resumed | exit": 0,
-	} {
-		o := newOrder()
-		all := parse(t, text)
-		for i, e := range all {
-			if i == len(all)-1 {
-				o.frozen("ns/c")
-				o.frozen("ns/c")
-			}
-			o.add("ns", e, time.Now())
-		}
-		if found := o.take(); len(found) != want {
-			t.Errorf("%s: %v, want %d", text, found, want)
-		}
-	}
-}
-
-// Not even of a container without any event.
-func TestOrder_DeleteThatReturnedMustBeTold(t *testing.T) {
-	dead := func(string) bool { return false }
-	for _, text := range []string{"", "create | start", "create | start | exit"} {
-		o := newOrder()
-		if text != "" {
-			for _, e := range parse(t, text) {
-				o.add("ns", e, time.Now())
-			}
-		}
-		o.owe("ns/c")
-		found := o.unfinished(dead)
-		if len(found) == 0 || found[0].Kind != LostDelete {
-			t.Errorf("after %q: %v, want a lost delete", text, found)
-		}
-		o.interrupted("ns", "c")
-		if found := o.unfinished(dead); len(found) != 0 {
-			t.Errorf("after %q: %v, though containerd was away", text, found)
-		}
-	}
-}
-
-func TestOrder_P7DeleteReturnsAfterItsEvents(t *testing.T) {
-	for _, tt := range []struct {
-		events string
-		want   int
-	}{
-		{"create | start | exit | delete", 0},
-		{"create | start | exit", 1},
-		{"create | start", 1},
-	} {
-		o := newOrder()
-		for _, e := range parse(t, tt.events) {
-			o.add("ns", e, time.Now())
-		}
-		o.delivered("ns/c")
-		if found := o.take(); len(found) != tt.want {
-			t.Errorf("%s, and Delete has returned: %v, want %d", tt.events, found, tt.want)
-		}
 	}
 }
