@@ -197,30 +197,17 @@ func TestCPUSet_FollowsItsSource(t *testing.T) {
 	c.kill()
 }
 
-// Execs with limits, and init beside them, are in cgroups below the container's.
-func TestCPUSet_FollowedByExecsWithLimits(t *testing.T) {
-	e := newCPUSetEnv(t)
-	shared := e.source("shared", "0-1")
-	c := e.run("c1", config{opts: with(shared.annotation(), execLimits("pids=50,memory=64Mi"))}, "sleep", "1000")
-	x := e.asExec(c, "e1", nil, "exec sleep 1000")
-	for _, list := range []string{"2-3", "0"} {
-		shared.set(list)
-		wantRunsOn(t, "the source changed", c.Task.Pid(), list)
-		wantRunsOn(t, "the source changed", x.Pid(), list)
-	}
-	e.wantQuiet()
-	x.kill()
-	c.kill()
-}
-
 func TestCPUSet_OfThePod(t *testing.T) {
 	e := newCPUSetEnv(t)
 	pod := e.source("pod", "0-1")
 	c := e.run("c1", config{opts: with(oci.WithCgroup("/"+e.namespace+"/pod/c1"),
-		oci.WithAnnotations(map[string]string{annotationSource: "parent"}))}, "sleep", "1000")
+		annotations(annotationSource, "parent"), execLimits("pids=50,memory=64Mi"))}, "sleep", "1000")
+	x := e.asExec(c, "e1", nil, "exec sleep 1000") // with limits it has a cgroup of its own below
 	wantRunsOn(t, "at first", c.Task.Pid(), "0-1")
 	pod.set("2")
 	wantRunsOn(t, "the pod changed", c.Task.Pid(), "2")
+	wantRunsOn(t, "the pod changed", x.Pid(), "2")
+	x.kill()
 	want := "2"
 	if masks, err := kernelversion.GreaterEqualThan(kernelversion.KernelVersion{Kernel: 5, Major: 17}); err != nil {
 		t.Fatal(err)

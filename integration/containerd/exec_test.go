@@ -154,24 +154,6 @@ func TestExec_DeadlineDuringAPause(t *testing.T) {
 	}
 }
 
-// What CRI does with a probe that takes too long: it kills the exec, and waits for the end of its output.
-func TestExec_OutputEndsWhenItIsKilled(t *testing.T) {
-	harness.OursOnly(t, "exec-limits")
-	e := newEnv(t)
-	c := e.run("c1", config{opts: with(execLimits("on"))}, "sleep", "1000")
-	// The daemon holds the output.
-	x := c.startExec("e1", config{}, nil, "sh", "-c", "(setsid sleep 1000 &); echo probing; sleep 1000; true")
-	x.out.WaitFor(t, "probing")
-	c.wantProcesses(4)
-	began := time.Now()
-	x.kill()
-	if took := time.Since(began); took > harness.Slow(2*time.Second) {
-		t.Errorf("kill and delete took %v although nobody holds the output", took)
-	}
-	c.wantProcesses(1)
-	c.kill()
-}
-
 // figures are some of a container's statistics.
 type figures struct {
 	cpu                           time.Duration

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -192,10 +194,30 @@ func TestInfo_NamesTheRuntimeAndItsFeatures(t *testing.T) {
 		t.Errorf("features = %T %+v, want the OCI features with user namespaces and mount options", info.Features,
 			info.Features)
 	}
-	if harness.Runtime() == harness.Ours &&
-		!slices.Contains(features.PotentiallyUnsafeConfigAnnotations, annotationHostRootfs) {
-		t.Errorf("annotations that are called unsafe: %v, want %s in it", features.PotentiallyUnsafeConfigAnnotations,
-			annotationHostRootfs)
+	if harness.Runtime() != harness.Ours {
+		return
+	}
+	if unsafe := features.PotentiallyUnsafeConfigAnnotations; !slices.Contains(unsafe, annotationHostRootfs) {
+		t.Errorf("annotations that are called unsafe: %v, want %s in it", unsafe, annotationHostRootfs)
+	}
+
+	// What tells a node from another.
+	modes, drivers := "v1 hybrid", "cgroupfs"
+	if unified() {
+		modes = "v2"
+	}
+	if _, err := os.Stat("/run/systemd/system"); err == nil {
+		drivers += ",systemd"
+	}
+	criu, _ := exec.LookPath("criu") // none is an answer too
+	for key, want := range map[string]string{
+		"cgroup.mode": modes, "cgroup.drivers": drivers, "criu": criu, "cgroup.controllers": "", "settings": "", "seccomp": "",
+		"exec-launcher": strconv.FormatBool(slices.Contains([]string{"amd64", "arm64"}, runtime.GOARCH)),
+	} {
+		got, ok := info.Annotations["io.containerd.sandbox.v1/"+key]
+		if !ok || want != "" && !slices.Contains(strings.Fields(want), got) || want == "" && got == "" && key != "criu" {
+			t.Errorf("%s = %q, want %q", key, got, want)
+		}
 	}
 }
 
@@ -219,16 +241,6 @@ func TestKill_ReachesTheProcessItIsSentTo(t *testing.T) {
 	if got, want := c.out.String(), "ready\nusr1\nterm\n"; got != want {
 		t.Errorf("c1 wrote %q, want %q", got, want)
 	}
-}
-
-func TestKill_OfAnExitedProcessIsNotFound(t *testing.T) {
-	e := newEnv(t)
-	c := e.run("c1", config{}, "true")
-	c.exit()
-	if err := c.process.Kill(e.ctx, syscall.SIGKILL); !errors.Is(err, errdefs.ErrNotFound) {
-		t.Errorf("Kill = %v, want not found", err)
-	}
-	c.delete()
 }
 
 func TestKill_AllEndsWhatTheFirstProcessStarted(t *testing.T) {
