@@ -45,7 +45,7 @@ func TestRefused_InOneSentenceThatNamesTheField(t *testing.T) {
 	e := newEnv(t)
 	e.must(os.WriteFile(filepath.Join(full, "file"), nil, 0o600), "write")
 	e.allow("host-rootfs", "listen", "pid-file", "verdict-file", "cpuset.source")
-	c := e.run("c1", config{}, "sleep", "1000")
+	c := e.run("c1", config{opts: with(inOneShim)}, "sleep", "1000")
 	for id, tt := range map[string]struct {
 		program string
 		change  func(*oci.Spec)
@@ -113,21 +113,18 @@ func TestRefused_InOneSentenceThatNamesTheField(t *testing.T) {
 				t.Errorf("%s: %s = %v, of class %v, want %v", id, what, err, code, tt.class)
 			}
 		}
-		var opts []oci.SpecOpts
-		if tt.change != nil {
-			opts = with(spec(tt.change))
+		change := func(s *oci.Spec) {
+			if tt.change != nil {
+				tt.change(s)
+			}
 		}
 		program := cmp.Or(tt.program, "true")
-		_, err := e.tryCreate(id, config{opts: opts}, program)
+		_, err := e.tryCreate(id, config{opts: with(spec(change), inOneShim)}, program)
 		check("run", err)
 		if !tt.exec {
 			continue
 		}
-		x, err := c.tryExec("x-"+id, config{}, func(p *specs.Process) {
-			if tt.change != nil {
-				tt.change(&oci.Spec{Process: p})
-			}
-		}, program)
+		x, err := c.tryExec("x-"+id, config{}, func(p *specs.Process) { change(&oci.Spec{Process: p}) }, program)
 		if err == nil {
 			err = x.Start(e.ctx)
 			_, _ = x.Delete(e.ctx) // it is the error that is looked at
