@@ -214,19 +214,30 @@ func TestApply_ThatHangsIsBounded(t *testing.T) {
 	})
 }
 
-func TestReconcile_WithoutNotifierFollowsLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, w := listen(t), plant(t)
-		r := cpuset.New(w.root, func() (cpuset.Notifier, error) { return nil, errdefs.ErrResourceExhausted })
-		add(t, r, w.follow("shared"))
-		w.assign("shared", "4")
-		time.Sleep(late + soon)
-		w.wantCPUs("without notifier", "pod/c1", "4")
-		if got := l.at("warning"); len(got) != 1 {
-			t.Errorf("warnings %q, want one", got)
-		}
-		r.Stop()
-	})
+func TestReconcile_WithoutNotificationFollowsLateAndSaysSoOnce(t *testing.T) {
+	for name, open := range map[string]func() (cpuset.Notifier, error){
+		"no notifier": func() (cpuset.Notifier, error) { return nil, errdefs.ErrResourceExhausted },
+		"no watches": func() (cpuset.Notifier, error) {
+			g := newGate()
+			g.fail = errdefs.ErrResourceExhausted
+			return g.open()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, w := listen(t), plant(t)
+				r := cpuset.New(w.root, open)
+				add(t, r, w.follow("shared"))
+				w.assign("shared", "4")
+				time.Sleep(3 * late)
+				w.wantCPUs(name, "pod/c1", "4")
+				if got := l.at("warning"); len(got) != 1 {
+					t.Errorf("warnings %q, want one", got)
+				}
+				r.Stop()
+			})
+		})
+	}
 }
 
 // A kernel's default is 128 instances for all of root, and a node has 110 pods.
@@ -252,20 +263,6 @@ func TestReconcile_OfAPodTakesNoScarceInstance(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestReconcile_LogsOnceWhatIsNotWatched(t *testing.T) {
-	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
-		l := listen(w)
-		g.fail = errdefs.ErrResourceExhausted
-		add(w, r, w.follow("shared"))
-		w.assign("shared", "4")
-		time.Sleep(3 * late)
-		w.wantCPUs("without watches", "pod/c1", "4")
-		if got := l.at("warning"); len(got) != 1 {
-			w.Errorf("warnings %q, want one", got)
-		}
-	})
 }
 
 // The order is forced: Add has the turn, Stop waits for it, and the goroutine, told of a change, waits after Stop.

@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"github.com/containerd/cgroups/v3"
-	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
-	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/cgroup"
@@ -21,30 +19,6 @@ import (
 
 // versions are those of cgroups, and where each is mounted.
 var versions = map[string]func(testing.TB) map[string]string{"v1": hierarchiesV1, "v2": hierarchyV2}
-
-func TestReader_CgroupThatIsGone(t *testing.T) {
-	for version, hierarchies := range versions {
-		t.Run(version, func(t *testing.T) {
-			paths := makeCgroup(t, hierarchies(t))
-			c := cgroup.New(paths)
-			r := open(t, c)
-			if _, err := r.Read(); err != nil {
-				t.Fatal(err)
-			}
-			for _, dir := range paths {
-				removeDir(t, dir)
-			}
-			for range 2 {
-				if m, err := r.Read(); m != nil || !errdefs.IsNotFound(err) {
-					t.Errorf("Read: %v, %v, want not found", m, err)
-				}
-			}
-			if _, err := stats.New(c); !errdefs.IsNotFound(err) {
-				t.Errorf("New: %v, want not found", err)
-			}
-		})
-	}
-}
 
 // whole reports whether nothing is missing of an idle cgroup's metrics.
 func whole(m stats.Metrics) bool {
@@ -181,9 +155,16 @@ func TestReader_OpensFilesOnceAndClosesThem(t *testing.T) {
 			for _, dir := range paths {
 				removeDir(t, dir)
 			}
-			_, _ = r.Read() // not found
+			for range 2 {
+				if m, err := r.Read(); m != nil || !errdefs.IsNotFound(err) {
+					t.Errorf("Read of a cgroup that is gone: %v, %v, want not found", m, err)
+				}
+			}
 			if n := descriptors(t, paths); n != 0 {
 				t.Errorf("%d open files of a cgroup that is gone, want none", n)
+			}
+			if _, err := stats.New(cgroup.New(paths)); !errdefs.IsNotFound(err) {
+				t.Errorf("New of a cgroup that is gone: %v, want not found", err)
 			}
 		})
 	}

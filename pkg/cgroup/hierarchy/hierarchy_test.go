@@ -280,20 +280,6 @@ func TestAt_IsNoneWhereOnlyTheSecondVersionHasIt(t *testing.T) {
 	}
 }
 
-func TestAt_FindsTheRootOfThisMachine(t *testing.T) {
-	got, err := At("/")
-	if err != nil || !got.Exists() || got.Path("memory") == "" {
-		t.Errorf("At(/) = %v, %v, want a directory for memory", got, err)
-	}
-}
-
-func TestAt_HasNoDirectoryOfAnAbsentCgroup(t *testing.T) {
-	path, _ := absent(t)
-	if got, err := At(path); err != nil || got.Exists() {
-		t.Errorf("At(%q) = %v, %v, want a cgroup that does not exist", path, got, err)
-	}
-}
-
 // firstDir is the directory of the cgroup at path in one hierarchy.
 func firstDir(t *testing.T, path string) string {
 	t.Helper()
