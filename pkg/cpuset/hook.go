@@ -15,7 +15,8 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-// Hook is the [process.Hook] of a container that follows a source, from before its program runs.
+// Hook is the [process.Hook] and the [process.CPUSet] of a container that follows a source, from before its program
+// runs.
 type Hook struct {
 	process.NoHook
 	reconciler *Reconciler
@@ -91,7 +92,7 @@ func (h *Hook) Created(ctx context.Context, c process.RuntimeContainer, _ proces
 	return nil
 }
 
-// BeforeUpdate implements [process.Hook]. A cpuset that r sets is kept: nobody but its sender knows when it
+// BeforeUpdate implements [process.CPUSet]. A cpuset that r sets is kept: nobody but its sender knows when it
 // should end.
 func (h *Hook) BeforeUpdate(r *specs.LinuxResources) {
 	if h.pinning = !h.pinned && h.overruled(r); h.pinning {
@@ -99,7 +100,7 @@ func (h *Hook) BeforeUpdate(r *specs.LinuxResources) {
 	}
 }
 
-// AfterUpdate implements [process.Hook].
+// AfterUpdate implements [process.CPUSet].
 func (h *Hook) AfterUpdate(err error) {
 	switch {
 	case !h.pinning:
@@ -110,5 +111,5 @@ func (h *Hook) AfterUpdate(err error) {
 	}
 }
 
-// BeforeDestroy implements [process.Hook].
+// BeforeDestroy implements [process.CPUSet].
 func (h *Hook) BeforeDestroy() { h.reconciler.Remove(h.id) }

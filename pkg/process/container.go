@@ -133,8 +133,8 @@ func (c *Container) initCreated(ctx context.Context, init Handle) (err error) {
 }
 
 func (c *Container) beforeDestroy() {
-	for _, h := range c.config.Hooks {
-		h.BeforeDestroy()
+	if c.config.CPUSet != nil {
+		c.config.CPUSet.BeforeDestroy()
 	}
 }
 

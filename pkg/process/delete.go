@@ -68,8 +68,8 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 	}
 	c.init.commitDelete()
 	c.deleteUnstartedExecs()
-	for _, h := range c.config.Hooks {
-		h.Deleted()
+	if c.config.Deleted != nil {
+		c.config.Deleted()
 	}
 	c.events.Put(event.TaskDelete{
 		ContainerID: c.ID(), ID: c.ID(), Pid: status.Pid, Status: status.Exit.Status, At: status.Exit.At,

@@ -106,8 +106,8 @@ func (p *Process) publishExit(exit Exit) {
 	if p.execID == "" {
 		c.oom.Stop()
 		c.publishOOMs()
-		for _, h := range c.config.Hooks {
-			h.Exited(exit)
+		if c.config.Exited != nil {
+			c.config.Exited(exit)
 		}
 	} else {
 		c.oom.Check()

@@ -83,12 +83,12 @@ func (c *Container) Update(ctx context.Context, r *specs.LinuxResources) error {
 		return err
 	}
 	defer c.init.unlockOp()
-	for _, h := range c.config.Hooks {
-		h.BeforeUpdate(r)
+	if c.config.CPUSet != nil {
+		c.config.CPUSet.BeforeUpdate(r)
 	}
 	err := c.runtime.Update(r)
-	for _, h := range c.config.Hooks {
-		h.AfterUpdate(err)
+	if c.config.CPUSet != nil {
+		c.config.CPUSet.AfterUpdate(err)
 	}
 	if err != nil {
 		return c.init.wrap(fmt.Errorf("update resources: %w", err))

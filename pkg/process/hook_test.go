@@ -50,14 +50,15 @@ func TestHooks_AreUndoneInReverse(t *testing.T) {
 		died  bool // init
 	}{
 		{"prepare", []string{"prepare a", "prepare b", "removed b", "removed a"}, false},
-		{"created", []string{"prepare a", "prepare b", "created a", "created b", "destroy a", "destroy b", "removed b", "removed a"}, true},
+		{"created", []string{"prepare a", "prepare b", "created a", "created b", "destroy b", "removed b", "removed a"}, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, &processtest.Runtime{}, process.Config{})
 			f := &processtest.Runtime{}
 			var calls []string
-			hooks := []process.Hook{fakeHook{name: "a", calls: &calls}, fakeHook{name: "b", calls: &calls, fails: tc.fails}}
-			if _, err := process.New(ctx, f, w.queue, process.Config{ID: "c2", Hooks: hooks}); err == nil || err.Error() != `container "c2": `+tc.fails {
+			b := fakeHook{name: "b", calls: &calls, fails: tc.fails}
+			config := process.Config{ID: "c2", Hooks: []process.Hook{fakeHook{name: "a", calls: &calls}, b}, CPUSet: b}
+			if _, err := process.New(ctx, f, w.queue, config); err == nil || err.Error() != `container "c2": `+tc.fails {
 				t.Errorf("New = %v, want the error of %s", err, tc.fails)
 			}
 			if !slices.Equal(calls, tc.want) {
@@ -75,7 +76,8 @@ func TestHooks_OfTheCgroupAreToldOfUpdateAndDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls []string
 		f := &processtest.Runtime{}
-		w := newWorld(t, f, process.Config{ID: "c1", Hooks: []process.Hook{fakeHook{name: "a", calls: &calls}}})
+		hook := fakeHook{name: "a", calls: &calls}
+		w := newWorld(t, f, process.Config{ID: "c1", Hooks: []process.Hook{hook}, CPUSet: hook})
 		must(t, w.Update(ctx, &specs.LinuxResources{}))
 		_, err := w.Delete(ctx)
 		must(t, err)
@@ -106,8 +108,9 @@ func TestHooks_TheFirstStaysWhileSomethingIsLeft(t *testing.T) {
 					f.Fail(call, err)
 				}
 				var calls []string
-				hooks := []process.Hook{fakeHook{name: "a", calls: &calls}, fakeHook{name: "b", calls: &calls, fails: tc.fails}}
-				if _, err := process.New(ctx, f, w.queue, process.Config{ID: "c2", Hooks: hooks}); err == nil {
+				b := fakeHook{name: "b", calls: &calls, fails: tc.fails}
+				config := process.Config{ID: "c2", Hooks: []process.Hook{fakeHook{name: "a", calls: &calls}, b}, CPUSet: b}
+				if _, err := process.New(ctx, f, w.queue, config); err == nil {
 					t.Error("New succeeded")
 				}
 				if end := calls[len(calls)-len(tc.want):]; !slices.Equal(end, tc.want) {

@@ -130,7 +130,23 @@ type Config struct {
 	Stop  Stop
 	Files []*os.File // init's, from descriptor 3 on
 	Hooks []Hook     // the first records what the delete command must know, and is undone when nothing else is left
+	// CPUSet is nil for a container that follows no other cgroup.
+	CPUSet CPUSet `json:"-"`
+	// Exited, if not nil, is called before init's exit is published. It must not block for long.
+	Exited func(Exit) `json:"-"`
+	// Deleted, if not nil, is called when a Delete has left nothing of the container, before the deletion is published.
+	Deleted func() `json:"-"`
 	Options
+}
+
+// CPUSet keeps the CPUs of a container those of another cgroup (pkg/cpuset).
+type CPUSet interface {
+	// BeforeUpdate is called before the runtime writes r to the cgroup.
+	BeforeUpdate(r *specs.LinuxResources)
+	// AfterUpdate is called with the runtime's result.
+	AfterUpdate(err error)
+	// BeforeDestroy is called before the runtime removes the cgroup.
+	BeforeDestroy()
 }
 
 // Stop is how a container is stopped: init gets Signal, and what still runs after Grace is killed.
@@ -173,16 +189,6 @@ type Hook interface {
 	// Removed undoes Prepare and Created. It is called after the container is destroyed, and if its creation failed,
 	// even if Prepare or Created failed or were not called. It is called again after a failure.
 	Removed() error
-	// BeforeUpdate is called before the runtime writes r to the cgroup.
-	BeforeUpdate(r *specs.LinuxResources)
-	// AfterUpdate is called with the runtime's result.
-	AfterUpdate(err error)
-	// Exited is called before init's exit is published. It must not block for long.
-	Exited(exit Exit)
-	// BeforeDestroy is called before the runtime removes the cgroup.
-	BeforeDestroy()
-	// Deleted is called when a Delete has left nothing of the container, before that is published.
-	Deleted()
 }
 
 // NoHook is a [Hook] that does nothing.
@@ -196,18 +202,3 @@ func (NoHook) Created(context.Context, RuntimeContainer, Handle) error { return 
 
 // Removed implements [Hook].
 func (NoHook) Removed() error { return nil }
-
-// BeforeUpdate implements [Hook].
-func (NoHook) BeforeUpdate(*specs.LinuxResources) {}
-
-// AfterUpdate implements [Hook].
-func (NoHook) AfterUpdate(error) {}
-
-// Exited implements [Hook].
-func (NoHook) Exited(Exit) {}
-
-// BeforeDestroy implements [Hook].
-func (NoHook) BeforeDestroy() {}
-
-// Deleted implements [Hook].
-func (NoHook) Deleted() {}

@@ -66,7 +66,7 @@ func newWorld(t *testing.T, r *processtest.Runtime, config process.Config) *worl
 		}
 	})
 	config.ID, config.Bundle = "c1", "/b"
-	config.Hooks = append(config.Hooks, w)
+	config.Hooks, config.Exited = append(config.Hooks, w), w.Exited
 	c, err := process.New(t.Context(), r, w.queue, config)
 	must(t, err)
 	w.Container = c

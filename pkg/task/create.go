@@ -188,7 +188,8 @@ func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.M
 	rootfs := &rootfsHook{image: image, host: &host, suspend: m.io.Children.Suspend, bundle: config.Bundle}
 	hooks := []process.Hook{bundle, rootfs}
 	if set.CPUSetSource.IsSet() {
-		hooks = append(hooks, cpuset.NewHook(m.cpusets, m.cgroups, set.CPUSetSource, set.CPUSetSources, set.CPUSetMems))
+		follows := cpuset.NewHook(m.cpusets, m.cgroups, set.CPUSetSource, set.CPUSetSources, set.CPUSetMems)
+		hooks, config.CPUSet = append(hooks, follows), follows
 	}
 	if !host.IsEmpty() {
 		hooks = append(hooks, &host)
@@ -204,7 +205,7 @@ func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.M
 	if set.PidFile.IsSet() {
 		hooks = append(hooks, pidfile.NewHook(set.PidFile))
 	}
-	config.Hooks = append(hooks, state)
+	config.Hooks, config.Exited, config.Deleted = append(hooks, state), state.exited, bundle.deleted
 	return nil
 }
 
@@ -232,7 +233,7 @@ func (h *bundleHook) Removed() error {
 	return errors.Join(err, h.index.Remove(h.id, h.dir))
 }
 
-func (h *bundleHook) Deleted() { h.index.LeaveAnswer(h.dir, h.state) }
+func (h *bundleHook) deleted() { h.index.LeaveAnswer(h.dir, h.state) }
 
 // stateHook adds to the state what is known when init exists and when it exits. It comes after the hook for the
 // sockets.
@@ -251,7 +252,7 @@ func (h stateHook) Created(_ context.Context, _ process.RuntimeContainer, init p
 	return nil
 }
 
-func (h stateHook) Exited(exit process.Exit) {
+func (h stateHook) exited(exit process.Exit) {
 	h.bundle.state.Exit = &exit
 	h.written(h.bundle.state.Write(h.bundle.dir))
 }
