@@ -40,7 +40,7 @@ var layers = [][]string{
 	{"pkg/inspect", "pkg/pod"},
 	{"pkg/process"},
 	{"pkg/process/processtest", "pkg/settings"},
-	{"pkg/cpuset", "pkg/hostrootfs", "pkg/listen", "pkg/notify", "pkg/pidfile"},
+	{"pkg/cpuset", "pkg/extension"},
 	{"pkg/resources"},
 	{"pkg/ociruntime/controlfile", "pkg/ociruntime/criu", "pkg/ociruntime/ocierrors", "pkg/ociruntime/translate"},
 	{"pkg/ociruntime/support"},
@@ -49,6 +49,10 @@ var layers = [][]string{
 	{"pkg/task"},
 	{"pkg/sandbox"},
 	{"pkg/service"},
+	{
+		"pkg/extension/hostrootfs", "pkg/extension/initproc", "pkg/extension/listen", "pkg/extension/notify",
+		"pkg/extension/pidfile",
+	},
 	{"cmd/containerd-shim-sandbox-v1"},
 }
 
@@ -207,6 +211,17 @@ func TestDependenciesPointDown(t *testing.T) {
 			name, ours := strings.CutPrefix(path, module+"/")
 			if ours && layer[name] >= own {
 				t.Errorf("%s imports %s, which is not below it", p.name(), name)
+			}
+		}
+	}
+}
+
+func TestOnlyTheProgramImportsExtensions(t *testing.T) {
+	const extensions = module + "/pkg/extension/"
+	for _, p := range goList(t, "./...") {
+		for _, path := range p.Imports {
+			if strings.HasPrefix(path, extensions) && !strings.HasPrefix(p.ImportPath, extensions) && !strings.HasPrefix(p.name(), "cmd/") {
+				t.Errorf("%s imports %s", p.name(), path)
 			}
 		}
 	}

@@ -12,18 +12,19 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cpuset"
-	"sandbox.internal/shim/pkg/hostrootfs"
-	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/options"
-	"sandbox.internal/shim/pkg/pidfile"
-	"sandbox.internal/shim/pkg/settings"
 )
+
+// newDefaults returns the decoder of options, with a default configuration file.
+func newDefaults(file string) *options.Defaults {
+	return options.NewDefaults(file, extensions().Settings().Options()...)
+}
 
 // readDefaults returns the content of the default configuration file as JSON, "" without a file. The error is that of
 // the first container that would be refused because of it, for each namespace. Not checked is whether directories and
 // the cgroup for a shim exist, and criu.
 func readDefaults(file string) (text string, err error) {
-	all, text, err := options.NewDefaults(file).All()
+	all, text, err := newDefaults(file).All()
 	for _, namespace := range slices.Sorted(maps.Keys(all)) {
 		err = errors.Join(err, checkDefaults(all[namespace]))
 	}
@@ -31,21 +32,13 @@ func readDefaults(file string) (text string, err error) {
 }
 
 func checkDefaults(o options.Options) error {
-	set, err := settings.Parse(&specs.Spec{}, o, "namespace", "id")
+	set, err := extensions().Settings().Parse(&specs.Spec{}, o, "namespace", "id")
 	if err != nil {
 		return err
 	}
 	if set.CPUSetSource.IsSet() {
 		err = cpuset.CheckMode(cgroups.Mode(), set.CPUSetSource)
 	}
-	if set.Listen.IsSet() {
-		_, invalid := listen.Read(set.Listen)
-		err = errors.Join(err, invalid)
-	}
-	if set.PidFile.IsSet() {
-		invalid := pidfile.CheckPath(set.PidFile)
-		err = errors.Join(err, invalid)
-	}
-	_, invalid := hostrootfs.Parse(set.HostRootfs, set.HostRootfsMask, set.HostRootfsUser)
+	_, invalid := extensions().New(set.Values)
 	return errors.Join(err, invalid)
 }

@@ -27,7 +27,6 @@ import (
 	"sandbox.internal/shim/pkg/bootstrap"
 	"sandbox.internal/shim/pkg/ociruntime/support"
 	"sandbox.internal/shim/pkg/options"
-	"sandbox.internal/shim/pkg/settings"
 )
 
 // featuresURL is the name containerd registers for the OCI features document (core/runtime/typeurl.go); its body is
@@ -88,7 +87,7 @@ func hostAnnotations() (map[string]string, error) {
 		prefix + "seccomp":            support.SeccompVersion(),
 		prefix + "exec-launcher":      strconv.FormatBool(support.HasLauncher()),
 		prefix + "criu":               support.CRIUPath(),
-		prefix + "settings":           strings.Join(settings.Names(), ","),
+		prefix + "settings":           strings.Join(extensions().Settings().Names(), ","),
 	}, nil
 }
 

@@ -28,6 +28,7 @@ import (
 	"sandbox.internal/shim/pkg/ociruntime"
 	_ "sandbox.internal/shim/pkg/ociruntime/initreexec" // libcontainer runs this program with the argument "init"
 	"sandbox.internal/shim/pkg/ociruntime/support"
+	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/pod"
 )
 
@@ -102,12 +103,14 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFu
 	if err := f.validate(); err != nil {
 		return err
 	}
+	f.Defaults = newDefaults(options.DefaultFile)
 	switch f.action {
 	case "start":
 		return bootstrap.Start(f.Args, stdin, serve)
 	case "delete":
-		return deleteBundle(f, stdout, deleteTimeout-age(),
-			cleanup.Request{Container: ociruntime.Remove, Pod: pod.Remove, Serves: bootstrap.Serves})
+		return deleteBundle(f, stdout, deleteTimeout-age(), cleanup.Request{
+			Container: ociruntime.Remove, Pod: pod.Remove, Serves: bootstrap.Serves, Extensions: extensions(),
+		})
 	case "":
 		if f.socket == "" {
 			return fmt.Errorf("no action given, and no -socket to serve on: %w", errUsage)

@@ -53,7 +53,7 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	events := event.NewQueue(publisher.Publish)
 	host := stdio.NewHost(d.Namespace, reaper)
 	host.Umask = d.Umask
-	tasks := task.New(ociruntime.New(reaper), events, host)
+	tasks := task.New(ociruntime.New(reaper), events, host, extensions()...)
 	defer tasks.Close()
 	tasks.KeepIndex(d.Bundle, d.SocketPath, deleteAnswer)
 	pods := sandbox.New(tasks, func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {
@@ -148,6 +148,8 @@ func unlessClosed(err error) error {
 // runtimeFeatures returns what -info answers about the OCI runtime specification.
 func runtimeFeatures() *features.Features {
 	f := support.Features()
-	f.PotentiallyUnsafeConfigAnnotations = append(f.PotentiallyUnsafeConfigAnnotations, settings.UnsafeAnnotations()...)
+	for _, name := range extensions().Settings().Unsafe() {
+		f.PotentiallyUnsafeConfigAnnotations = append(f.PotentiallyUnsafeConfigAnnotations, settings.Prefix+name)
+	}
 	return f
 }

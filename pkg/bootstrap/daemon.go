@@ -39,8 +39,7 @@ type Daemon struct {
 	SocketPath   string           // our own socket
 	Thread       *osthread.Thread // holds the namespaces of a pod
 	Options      options.Options  // those of start, for the pod: CreateSandbox has none, and containers bring their own
-	Defaults     *options.Defaults
-	Umask        int // the one that it was started with
+	Umask        int              // the one that it was started with
 }
 
 // umask is that of the shim, and of what it starts: directories that it makes for containers are for all of their
@@ -56,6 +55,7 @@ type Args struct {
 	ID        string // of the container or sandbox
 	Address   string // containerd's gRPC socket; part of the name of our own socket
 	Debug     bool
+	Defaults  *options.Defaults
 }
 
 // ServeFunc answers on a listener until there is nothing left to do. It may close the listener, which removes the
@@ -77,7 +77,6 @@ func ServeOn(a Args, socket string, serve ServeFunc) error {
 	dropSignals()
 	return runDaemon(Daemon{
 		Args: a, Bundle: bundle, TTRPCAddress: os.Getenv("TTRPC_ADDRESS"), SocketPath: socket,
-		Defaults: options.NewDefaults(options.DefaultFile),
 	}, l, serve)
 }
 

@@ -83,8 +83,7 @@ func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
 		return Daemon{}, nil, err
 	}
 	r.Bundle = bundle
-	r.Defaults = options.NewDefaults(options.DefaultFile)
-	if r.Options, err = parseOptions(r.extensions, r.Defaults, a.Namespace); err != nil {
+	if r.Options, err = parseOptions(r.extensions, a.Defaults, a.Namespace); err != nil {
 		return Daemon{}, nil, err
 	}
 	group, err := r.recordSocket()

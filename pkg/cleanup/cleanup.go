@@ -28,9 +28,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/hostrootfs"
-	"sandbox.internal/shim/pkg/listen"
-	"sandbox.internal/shim/pkg/pidfile"
+	"sandbox.internal/shim/pkg/extension"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/unixfile"
 )
@@ -46,6 +44,8 @@ type Request struct {
 	Pod func(bundle string) error
 	// Serves reports whether a shim listens on a socket, which is asked about a container: bootstrap.Serves.
 	Serves func(ctx context.Context, socket, id string) (bool, error)
+	// Extensions are those of the program.
+	Extensions extension.List
 }
 
 // removalReserve is the last part of the delete command's time, in which nothing is waited for any more: as much as
@@ -251,29 +251,13 @@ func (r Request) containerLocked(ctx context.Context, root, id, bundle string) (
 		}
 	}
 	err = r.Container(ctx, config)
-	removeSockets(ctx, id, s.Sockets) // before the rootfs, in which they may be
-	err = errors.Join(err, UnmountRootfs(bundle), hostrootfs.Remove(bundle))
-	err = errors.Join(err, pidfile.Remove(s.PidFile, s.Pid)) // the pid is 0 if the shim died in Create
+	left := extension.Left{ID: id, Bundle: bundle, Pid: s.Pid}
+	err = errors.Join(err, r.Extensions.CleanUp(ctx, left, s.Extensions), UnmountRootfs(bundle))
 	exit := process.Exit{Status: killed, At: time.Now()}
 	if s.Exit != nil {
 		exit = *s.Exit
 	}
 	return s.Pid, exit, err
-}
-
-// socketsTimeout is the part of the delete command's time for sockets on volumes, which may hang.
-const socketsTimeout = time.Second
-
-// removeSockets removes the sockets of `listen`. One that stays is no reason to keep the bundle.
-func removeSockets(ctx context.Context, id string, sockets []listen.File) {
-	if len(sockets) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, socketsTimeout)
-	defer cancel()
-	if err := listen.RemoveLeft(ctx, sockets); err != nil {
-		log.L.WithError(err).WithField("container", id).Warn("remove sockets; one may be left")
-	}
 }
 
 // UnmountRootfs unmounts all that is mounted at a bundle's rootfs or below it. A process that still uses a file there

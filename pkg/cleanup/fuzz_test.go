@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/process"
 )
 
@@ -18,9 +17,9 @@ func FuzzState(f *testing.F) {
 	for _, s := range []State{
 		{Root: "/run/containerd/runc/ns"},
 		{
-			Root: "/r", SystemdCgroup: true, Pid: 7, Exit: &process.Exit{Status: 137, At: time.Unix(5, 6)}, PidFile: "/p",
-			Stop:    process.Stop{Signal: unix.SIGTERM, Grace: time.Second},
-			Sockets: []listen.File{{Volume: "/v", Dir: "d", Name: "n"}},
+			Root: "/r", SystemdCgroup: true, Pid: 7, Exit: &process.Exit{Status: 137, At: time.Unix(5, 6)},
+			Stop:       process.Stop{Signal: unix.SIGTERM, Grace: time.Second},
+			Extensions: map[string]json.RawMessage{"x": json.RawMessage(`[1]`)},
 		},
 	} {
 		data, err := json.Marshal(s)

@@ -4,6 +4,7 @@
 package cleanup
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,7 +16,6 @@ import (
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/unixfile"
@@ -31,9 +31,9 @@ type State struct {
 	SystemdCgroup bool          `json:",omitempty"`
 	Pid           int           `json:",omitempty"` // of init; 0 while it is being created
 	Exit          *process.Exit `json:",omitempty"` // of init; nil before it
-	PidFile       string        `json:",omitempty"`
 	Stop          process.Stop  `json:",omitzero"`  // how a running container is stopped; zero: killed
-	Sockets       []listen.File `json:",omitempty"` // those of `listen` that lie on volumes or in the rootfs
+	// Extensions are the records of extensions, by their names.
+	Extensions map[string]json.RawMessage `json:",omitempty"`
 }
 
 // Write replaces the state in bundle.
@@ -45,8 +45,16 @@ func (s State) Write(bundle string) error {
 func RemoveState(bundle string) error { return unixfile.Remove(filepath.Join(bundle, stateFile)) }
 
 // ReadState reads the state in bundle.
-func ReadState(bundle string) (s State, err error) {
-	return s, unixfile.ReadJSON(filepath.Join(bundle, stateFile), &s)
+func ReadState(bundle string) (State, error) {
+	var read struct {
+		State
+		PidFile, Sockets json.RawMessage // where releases before pkg/extension have the records
+	}
+	err := unixfile.ReadJSON(filepath.Join(bundle, stateFile), &read)
+	if read.Extensions == nil && (read.PidFile != nil || read.Sockets != nil) {
+		read.Extensions = map[string]json.RawMessage{"pid-file": read.PidFile, "listen": read.Sockets}
+	}
+	return read.State, err
 }
 
 // DefaultRoot returns the directory of the state directories of a namespace, if no option moves it.

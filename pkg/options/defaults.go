@@ -5,6 +5,7 @@ package options
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,31 +36,28 @@ const DefaultFile = "/etc/containerd-shim-sandbox-v1/config.toml"
 // maxDefaults bounds the file's size, in bytes.
 const maxDefaults = 1 << 20
 
-// Defaults reads the default configuration file whenever it is asked, so that a change of the file applies to the next
-// container. Its methods are safe for concurrent use.
+// Defaults decodes options. It reads the default configuration file whenever it is asked, so that a change of the file
+// applies to the next container. Its methods are safe for concurrent use.
 type Defaults struct {
-	path    string
-	ignored sync.Once // logs that an option has no effect
+	path     string
+	settings []Key
+	ignored  sync.Once // logs that an option has no effect
 
 	mu sync.Mutex
 	// +checklocks:mu
-	logged string // content of the file
+	logged string // content of the file, as JSON
 }
 
-// NewDefaults returns the Defaults of the file at path, which need not exist.
-func NewDefaults(path string) *Defaults { return &Defaults{path: path} }
-
-// defaults is the content of the file.
-type defaults struct {
-	Options
-	Namespace map[string]Options `toml:"namespace"`
+// NewDefaults returns the Defaults of the file at path, which need not exist. settings are the keys of
+// [Options.Settings].
+func NewDefaults(path string, settings ...Key) *Defaults {
+	return &Defaults{path: path, settings: settings}
 }
 
-// Decode is [Decode], but takes the options from the file if a sets none except for IoUid and IoGid, which containerd
-// 2.x adds itself for a pod with a user namespace. Without a file there are none. If the file cannot be read or is not
-// safe, the error names it; its class is errdefs.ErrInvalidArgument if the content is wrong, and
-// errdefs.ErrFailedPrecondition if somebody other than root could write it. An option that has no effect is logged
-// once.
+// Decode decodes options. It takes them from the file if a sets none except for IoUid and IoGid, which containerd 2.x
+// adds itself for a pod with a user namespace. Without a file there are none. Errors name the key, and the file if it
+// is from there. Their class is errdefs.ErrInvalidArgument if the content is wrong, and errdefs.ErrFailedPrecondition
+// if somebody other than root could write the file. An option that has no effect is logged once.
 func (d *Defaults) Decode(a *anypb.Any, namespace string) (Options, error) {
 	o, err := d.decode(a, namespace)
 	if err == nil && o.BinaryName != "" {
@@ -72,26 +70,24 @@ func (d *Defaults) Decode(a *anypb.Any, namespace string) (Options, error) {
 }
 
 func (d *Defaults) decode(a *anypb.Any, namespace string) (Options, error) {
-	sent, err := Decode(a)
+	sent, err := d.decodeMessage(a)
+	if err != nil {
+		return Options{}, fmt.Errorf("%s: %w: %w", sent.Origin(), err, errdefs.ErrInvalidArgument)
+	}
 	others := sent
 	others.IoUid, others.IoGid = 0, 0
-	if err != nil || hasTOML(a) || !reflect.ValueOf(others).IsZero() {
+	if hasTOML(a) || !reflect.ValueOf(others).IsZero() {
+		return sent, nil
+	}
+	all, text, err := d.All()
+	if err != nil || all == nil {
 		return sent, err
 	}
-	body, err := d.read()
-	if err != nil || body == nil {
-		return sent, err
+	d.log(text)
+	o, ok := all[namespace]
+	if !ok || namespace == "" {
+		o = all[""]
 	}
-	content, err := d.parse(body)
-	if err != nil {
-		return Options{}, err
-	}
-	d.log(body)
-	o, ok := content.Namespace[namespace]
-	if !ok {
-		o = content.Options
-	}
-	o.File = d.path
 	if sent.IoUid != 0 || sent.IoGid != 0 {
 		o.IoUid, o.IoGid = sent.IoUid, sent.IoGid
 	}
@@ -115,61 +111,66 @@ func (d *Defaults) All() (byNamespace map[string]Options, text string, err error
 	if err != nil || body == nil {
 		return nil, "", err
 	}
-	content, err := d.parse(body)
-	if err != nil {
-		return nil, "", err
+	return d.parse(body)
+}
+
+func (d *Defaults) parse(body []byte) (byNamespace map[string]Options, text string, err error) {
+	byNamespace = map[string]Options{}
+	table, err := parseTOML(body)
+	shown, jsonErr := json.Marshal(table)
+	if err = cmp.Or(err, jsonErr); err == nil {
+		err = d.fromTables(table, byNamespace)
 	}
-	byNamespace = map[string]Options{"": content.Options}
-	maps.Copy(byNamespace, content.Namespace)
-	for name, o := range byNamespace {
+	if err != nil {
+		return nil, "", fmt.Errorf("%s: %w: %w", d.path, err, errdefs.ErrInvalidArgument)
+	}
+	return byNamespace, string(shown), nil
+}
+
+// fromTables moves the tables of namespaces out of table.
+func (d *Defaults) fromTables(table map[string]any, byNamespace map[string]Options) error {
+	const key = "namespace"
+	namespaces, ok := table[key].(map[string]any)
+	if _, there := table[key]; there && !ok {
+		return fmt.Errorf("%s %v: must be a table of tables", key, table[key])
+	}
+	delete(table, key)
+	tables := map[string]any{"": table}
+	for name, one := range namespaces {
+		if name == "" {
+			return errors.New("namespace '': must have a name")
+		}
+		tables[name] = one
+	}
+	for _, name := range slices.Sorted(maps.Keys(tables)) {
+		at := ""
+		if name != "" {
+			at = key + "." + name + "."
+		}
+		one, ok := tables[name].(map[string]any)
+		if !ok {
+			return fmt.Errorf("%s %v: must be a table", strings.TrimSuffix(at, "."), tables[name])
+		}
+		o, err := d.fromTable(one, at)
+		if err != nil {
+			return err
+		}
 		o.File = d.path
 		byNamespace[name] = o
 	}
-	return byNamespace, toJSON(body), nil
-}
-
-func (d *Defaults) parse(body []byte) (defaults, error) {
-	var content defaults
-	err := decodeTOML(body, &content)
-	if err == nil {
-		err = content.check()
-	}
-	for _, name := range slices.Sorted(maps.Keys(content.Namespace)) {
-		switch {
-		case err != nil:
-		case name == "":
-			err = errors.New("namespace '': must have a name")
-		default:
-			err = content.Namespace[name].check()
-		}
-	}
-	if err != nil {
-		return defaults{}, fmt.Errorf("%s: %w: %w", d.path, err, errdefs.ErrInvalidArgument)
-	}
-	return content, nil
+	return nil
 }
 
 // log logs the content once, and again when it has changed.
-func (d *Defaults) log(body []byte) {
+func (d *Defaults) log(text string) {
 	d.mu.Lock()
-	known := d.logged == string(body)
-	d.logged = string(body)
+	known := d.logged == text
+	d.logged = text
 	d.mu.Unlock()
 	if !known {
-		log.L.WithField("file", d.path).WithField("options", toJSON(body)).
+		log.L.WithField("file", d.path).WithField("options", text).
 			Info("containers without options of their own have those of the default configuration file")
 	}
-}
-
-// toJSON returns TOML that was decoded before as one line of JSON.
-func toJSON(body []byte) string {
-	var content map[string]any
-	err := decodeTOML(body, &content)
-	text, jsonErr := json.Marshal(content)
-	if err = errors.Join(err, jsonErr); err != nil {
-		return err.Error()
-	}
-	return string(text)
 }
 
 // read returns the content of the file, nil if there is none. The checks are those of sshd for its files (sshd(8),

@@ -43,12 +43,13 @@ func write(tb testing.TB, path, text string) {
 
 func TestDefaults_AreForWhoHasNoOptions(t *testing.T) {
 	file := filepath.Join(safeDir(t), "config.toml")
-	d := NewDefaults(file)
+	d := newDecoder(file)
 	if o, err := d.Decode(nil, "ns"); err != nil || !cmp.Equal(o, Options{}) {
 		t.Errorf("Decode without a file = %+v, %v, want none", o, err)
 	}
 	write(t, file, "StopTimeout = '5s'\nNoNewKeyring = true\n[namespace.moby]\nStopSignal = 'INT'\n[namespace.'k8s.io']\n")
-	all := Options{StopTimeout: "5s", NoNewKeyring: true, File: file}
+	stop := func(key, value string) map[string]string { return map[string]string{key: value} }
+	all := Options{Settings: stop("StopTimeout", "5s"), NoNewKeyring: true, File: file}
 	for _, tc := range []struct {
 		name      string
 		in        *anypb.Any
@@ -68,9 +69,9 @@ func TestDefaults_AreForWhoHasNoOptions(t *testing.T) {
 		{"options of its own", pack(t, runcOptions, &runc.Options{NoPivotRoot: true}), "default", Options{NoPivotRoot: true}},
 		{
 			"what containerd adds for a user namespace", pack(t, runcOptions, &runc.Options{IoUid: 1, IoGid: 2}), "default",
-			Options{StopTimeout: "5s", NoNewKeyring: true, File: file, IoUid: 1, IoGid: 2},
+			Options{Settings: stop("StopTimeout", "5s"), NoNewKeyring: true, File: file, IoUid: 1, IoGid: 2},
 		},
-		{"a namespace with a table", nil, "moby", Options{StopSignal: "INT", File: file}},
+		{"a namespace with a table", nil, "moby", Options{Settings: stop("StopSignal", "INT"), File: file}},
 		{"a namespace with an empty table", nil, "k8s.io", Options{File: file}},
 	} {
 		got, err := d.Decode(tc.in, tc.namespace)
@@ -86,13 +87,13 @@ func TestDefaults_AreForWhoHasNoOptions(t *testing.T) {
 
 func TestDefaults_AreShownWithTheirNamespaces(t *testing.T) {
 	file := filepath.Join(safeDir(t), "config.toml")
-	d := NewDefaults(file)
+	d := newDecoder(file)
 	if all, text, err := d.All(); all != nil || text != "" || err != nil {
 		t.Errorf("All without a file = %v, %q, %v", all, text, err)
 	}
 	write(t, file, "Notify = true\n[namespace.a]\nIoUid = 1\n")
 	all, text, err := d.All()
-	want := map[string]Options{"": {Notify: true, File: file}, "a": {IoUid: 1, File: file}}
+	want := map[string]Options{"": {Settings: map[string]string{"Notify": "true"}, File: file}, "a": {IoUid: 1, File: file}}
 	if diff := cmp.Diff(want, all); err != nil || diff != "" {
 		t.Errorf("All = %v (-want +got):\n%s", err, diff)
 	}
@@ -115,7 +116,7 @@ func logged(tb testing.TB) *bytes.Buffer {
 func TestDefaults_AreLoggedWhenTheyChange(t *testing.T) {
 	file := filepath.Join(safeDir(t), "config.toml")
 	out := logged(t)
-	d := NewDefaults(file)
+	d := newDecoder(file)
 	for _, text := range []string{"IoUid = 1", "IoUid = 1", "IoUid = 2"} {
 		write(t, file, text)
 		if _, err := d.Decode(nil, "ns"); err != nil {
@@ -143,7 +144,7 @@ func TestDefaults_SayOnceWhatHasNoEffect(t *testing.T) {
 		"without BinaryName": {pack(t, runcOptions, &runc.Options{Root: "/r"}), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, d := logged(t), NewDefaults(file)
+			out, d := logged(t), newDecoder(file)
 			for range 2 {
 				if _, err := d.Decode(tc.in, "ns"); err != nil {
 					t.Fatal(err)
@@ -165,19 +166,19 @@ func TestDefaults_RefusesWhatIsWrong(t *testing.T) {
 	}{
 		{"an unknown key", content("Nonsense = 1"), errdefs.IsInvalidArgument, "unknown key Nonsense; known are NoPivotRoot,"},
 		{"an unknown key of a namespace", content("[namespace.a]\nNonsense = 1"), errdefs.IsInvalidArgument, "unknown key namespace.a.Nonsense; known"},
-		{"no TOML", content("= ="), errdefs.IsInvalidArgument, `line 1, "= =": not valid TOML: `},
-		{"an unfinished string", content("Notify = true\nStopTimeout = '5s"), errdefs.IsInvalidArgument, `line 2, "StopTimeout = '5s": not valid TOML: `},
-		{"a key twice", content("Init = true\nInit = false"), errdefs.IsInvalidArgument, `line 2, "Init = false": not valid TOML: `},
-		{"a number for a string", content("StopTimeout = 30"), errdefs.IsInvalidArgument, `line 1, "StopTimeout = 30": StopTimeout must be a string, in quotes`},
-		{"a list for a string", content("HostRootfs = ['default']"), errdefs.IsInvalidArgument, "HostRootfs must be a string, in quotes"},
-		{"a string for a list", content("AllowUnsafeAnnotations = 'listen'"), errdefs.IsInvalidArgument, `AllowUnsafeAnnotations must be a list of strings, such as ["a", "b"]`},
-		{"a string for a switch", content("[namespace.a]\nNotify = 'true'"), errdefs.IsInvalidArgument, `line 2, "Notify = 'true'": namespace.a.Notify must be true or false`},
-		{"a number that is too large", content("IoGid = 4294967296"), errdefs.IsInvalidArgument, "IoGid must be a whole number from 0 to 4294967295"},
-		{"a key in lower case", content("stoptimeout = 30"), errdefs.IsInvalidArgument, "stoptimeout must be a string, in quotes"},
-		{"a table for a switch", content("Notify.x = 1"), errdefs.IsInvalidArgument, `line 1, "Notify.x = 1": `},
-		{"a key for the name of a namespace", content("namespace.Notify = 3"), errdefs.IsInvalidArgument, `line 1, "namespace.Notify = 3": `},
-		{"a number in a table in one line", content("namespace = {a = {Init = 3}}"), errdefs.IsInvalidArgument, `line 1, "namespace = {a = {Init = 3}}": `},
-		{"a namespace that is no table", content("namespace = 3"), errdefs.IsInvalidArgument, `line 1, "namespace = 3": `},
+		{"no TOML", content("= ="), errdefs.IsInvalidArgument, `line 1: not valid TOML: `},
+		{"an unfinished string", content("Notify = true\nStopTimeout = '5s"), errdefs.IsInvalidArgument, `line 2: not valid TOML: `},
+		{"a key twice", content("Init = true\nInit = false"), errdefs.IsInvalidArgument, `line 2: not valid TOML: `},
+		{"a number for a string", content("StopTimeout = 30"), errdefs.IsInvalidArgument, `StopTimeout 30: must be a string, in quotes`},
+		{"a list for a string", content("Other = ['default']"), errdefs.IsInvalidArgument, `Other ["default"]: must be a string, in quotes`},
+		{"a string for a list", content("AllowUnsafeAnnotations = 'listen'"), errdefs.IsInvalidArgument, `AllowUnsafeAnnotations "listen": must be a list of strings, such as ["a", "b"]`},
+		{"a string for a switch", content("[namespace.a]\nNotify = 'true'"), errdefs.IsInvalidArgument, `namespace.a.Notify "true": must be true or false`},
+		{"a number that is too large", content("IoGid = 4294967296"), errdefs.IsInvalidArgument, "IoGid 4294967296: must be a whole number from 0 to 4294967295"},
+		{"a key in lower case", content("stoptimeout = 30"), errdefs.IsInvalidArgument, "stoptimeout 30: must be a string, in quotes"},
+		{"a table for a switch", content("Notify.x = 1"), errdefs.IsInvalidArgument, `Notify {"x":1}: must be true or false`},
+		{"a key for the name of a namespace", content("namespace.Notify = 3"), errdefs.IsInvalidArgument, `namespace.Notify 3: must be a table`},
+		{"a number in a table in one line", content("namespace = {a = {Init = 3}}"), errdefs.IsInvalidArgument, `namespace.a.Init 3: must be true or false`},
+		{"a namespace that is no table", content("namespace = 3"), errdefs.IsInvalidArgument, `namespace 3: must be a table of tables`},
 		{"a size that is none", content("MaxShmSize = 'lots'"), errdefs.IsInvalidArgument, `MaxShmSize "lots": must be a size in bytes`},
 		{"a size of nothing", content("MaxShmSize = '0'"), errdefs.IsInvalidArgument, `MaxShmSize "0": must be a size in bytes`},
 		{"the name of our own field", content("File = '/x'"), errdefs.IsInvalidArgument, "unknown key File"},
@@ -217,14 +218,14 @@ func TestDefaults_RefusesWhatIsWrong(t *testing.T) {
 			must(t, os.Mkdir(dir, 0o755))
 			file := filepath.Join(dir, "config.toml")
 			tc.make(t, dir, file)
-			_, err := NewDefaults(file).Decode(nil, "ns")
+			_, err := newDecoder(file).Decode(nil, "ns")
 			if !tc.is(err) || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("Decode = %v, want %q after the path", err, tc.want)
 			}
-			if _, _, all := NewDefaults(file).All(); all == nil || all.Error() != err.Error() {
+			if _, _, all := newDecoder(file).All(); all == nil || all.Error() != err.Error() {
 				t.Errorf("All = %v, want the same error", all)
 			}
-			o, err := NewDefaults(file).Decode(pack(t, runcOptions, &runc.Options{NoPivotRoot: true}), "ns")
+			o, err := newDecoder(file).Decode(pack(t, runcOptions, &runc.Options{NoPivotRoot: true}), "ns")
 			if err != nil || !o.NoPivotRoot {
 				t.Errorf("Decode of a container with options = %+v, %v, want them", o, err)
 			}
@@ -243,8 +244,9 @@ func TestDefaults_TakesTheExamplesOfTheDocumentation(t *testing.T) {
 		must(t, err)
 		for _, m := range example.FindAllSubmatch(text, -1) {
 			found++
-			if c, err := NewDefaults(page).parse(m[1]); err != nil || c.Namespace["nomad.slice"].CpusetSource != "nomad.slice/share.slice" {
-				t.Errorf("%s: %q = %+v, %v", page, m[1], c, err)
+			all, _, err := newDecoder(page).parse(m[1])
+			if err != nil || all["nomad.slice"].Settings["CpusetSource"] != "nomad.slice/share.slice" {
+				t.Errorf("%s: %q = %+v, %v", page, m[1], all, err)
 			}
 		}
 	}
@@ -267,27 +269,23 @@ func must(tb testing.TB, err error) {
 func FuzzDefaults(f *testing.F) {
 	f.Add([]byte("IoUid = 1\n[namespace.a]\nStopTimeout = '1s'\n"))
 	f.Add([]byte("namespace = 1\n[namespace.'']\nFile = ''"))
-	d := NewDefaults("/etc/x.toml")
+	d := newDecoder("/etc/x.toml")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		content, err := d.parse(body)
+		all, _, err := d.parse(body)
 		if err != nil {
 			if !errdefs.IsInvalidArgument(err) || !strings.HasPrefix(err.Error(), "/etc/x.toml: ") {
 				t.Errorf("parse(%q) = %v", body, err)
 			}
 			return
 		}
-		for name, o := range content.Namespace {
-			if o.File != "" {
-				t.Errorf("parse(%q): namespace %q has a file", body, name)
-			}
+		for _, o := range all {
 			wantSame(t, o)
 		}
-		wantSame(t, content.Options)
 	})
 }
 
 func BenchmarkDefaults_WithoutAFile(b *testing.B) {
-	d := NewDefaults(filepath.Join(safeDir(b), "config.toml"))
+	d := newDecoder(filepath.Join(safeDir(b), "config.toml"))
 	for b.Loop() {
 		if _, err := d.Decode(nil, "ns"); err != nil {
 			b.Fatal(err)
@@ -298,7 +296,7 @@ func BenchmarkDefaults_WithoutAFile(b *testing.B) {
 func BenchmarkDefaults_WithAFile(b *testing.B) {
 	file := filepath.Join(safeDir(b), "config.toml")
 	write(b, file, "CpusetSource = 'nomad.slice/share.slice'\nStopTimeout = '10s'\n")
-	d := NewDefaults(file)
+	d := newDecoder(file)
 	for b.Loop() {
 		if _, err := d.Decode(nil, "ns"); err != nil {
 			b.Fatal(err)

@@ -4,6 +4,9 @@
 package options
 
 import (
+	"reflect"
+	"slices"
+	"strconv"
 	"testing"
 
 	runc "github.com/containerd/containerd/api/types/runc/options"
@@ -36,7 +39,7 @@ func FuzzDecode(f *testing.F) {
 		if proto.Unmarshal(value, &generic) == nil && generic.ConfigPath != "" {
 			return // no file of this machine
 		}
-		o, err := Decode(&anypb.Any{TypeUrl: url, Value: value})
+		o, err := newDecoder("").Decode(&anypb.Any{TypeUrl: url, Value: value}, "ns")
 		if err != nil {
 			if !errdefs.IsInvalidArgument(err) || !cmp.Equal(o, Options{}) {
 				t.Errorf("Decode(%q, %q) = %+v, %v", url, value, o, err)
@@ -55,7 +58,7 @@ func FuzzTOML(f *testing.F) {
 	f.Add([]byte("IoUid = 0x10 # x\n[Options]\n"))
 	f.Add([]byte("StopTimeout = '''\n7'''\nIoGid = 4294967296"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		o, err := decodeGeneric(&runtimeoptions.Options{ConfigBody: body})
+		o, err := newDecoder("").decodeGeneric(&runtimeoptions.Options{ConfigBody: body})
 		if err == nil {
 			wantSame(t, o)
 		}
@@ -65,11 +68,24 @@ func FuzzTOML(f *testing.F) {
 // wantSame checks that options say the same when they are written as TOML and read again.
 func wantSame(t *testing.T, o Options) {
 	t.Helper()
-	body, err := toml.Marshal(o)
+	table := map[string]any{}
+	for i, fields := 0, reflect.ValueOf(o); i < fields.NumField(); i++ {
+		if name := fields.Type().Field(i).Name; name != "Settings" && name != "File" {
+			table[name] = fields.Field(i).Interface()
+		}
+	}
+	for key, value := range o.Settings {
+		table[key] = value
+		if v, err := strconv.ParseBool(value); err == nil && slices.Contains(newDecoder("").settings, Key{key, true}) {
+			table[key] = v
+		}
+	}
+	body, err := toml.Marshal(table)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := decodeGeneric(&runtimeoptions.Options{ConfigBody: body})
+	again, err := newDecoder("").decodeGeneric(&runtimeoptions.Options{ConfigBody: body})
+	again.File = o.File
 	if diff := cmp.Diff(o, again, cmpopts.EquateEmpty()); err != nil || diff != "" {
 		t.Errorf("as TOML %q: %v (-want +got):\n%s", body, err, diff)
 	}

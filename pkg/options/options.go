@@ -11,10 +11,11 @@
 package options
 
 import (
-	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"reflect"
@@ -23,7 +24,6 @@ import (
 
 	runc "github.com/containerd/containerd/api/types/runc/options"
 	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
-	"github.com/containerd/errdefs"
 	"github.com/pelletier/go-toml/v2"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -34,37 +34,30 @@ import (
 // Options are what can be set for a container. Down to SystemdCgroup they have the names and the meaning of
 // containerd.runc.v1.Options.
 type Options struct {
-	NoPivotRoot    bool   // MS_MOVE instead of pivot_root, for a root file system on a ramdisk
-	NoNewKeyring   bool   // share the shim's session keyring
-	ShimCgroup     string // cgroup for the shim itself
-	IoUid          uint32 //nolint:revive // the field's name on the wire
-	IoGid          uint32 //nolint:revive // the field's name on the wire
-	BinaryName     string // accepted for drop-in use; has no effect, since no runtime binary is run
-	Root           string // state directories; DefaultRoot when empty
-	CriuImagePath  string // containerd's client reads it, and passes it on as the checkpoint
-	CriuWorkPath   string // for the log of a restore; a directory in the bundle when empty
-	CriuPath       string // the criu that is wanted; it must be the one in PATH, which is the one that is run
-	SystemdCgroup  bool   // cgroupsPath must be slice:prefix:name
-	CpusetSource   string // cgroups of which every container that asks for none gets the CPUs (pkg/settings)
-	CpusetMems     bool   // and its memory nodes
-	StopSignal     string // that asks a container to end; SIGTERM when empty
-	HostRootfs     string // directories of the host that every container has (pkg/hostrootfs)
-	HostRootfsMask string // what in them is not shown
-	HostRootfsUser string // of the host, as whom such a container runs
-	Init           bool   // a small init reaps and forwards signals
-	PidFile        string // of init; {id} and {namespace} stand for the container's
-	StopTimeout    string // until it is killed (pkg/task, Container.Stop)
-	Notify         bool   // Start waits until init reports that it is ready
-	NotifyTimeout  string // for how long
-	ExecLimits     string // of each exec (pkg/limit)
-	VerdictFile    string // where verdicts on execs are written; {id}, {namespace} and {exec} stand for the exec's
-	Listen         string // sockets that init finds open
+	NoPivotRoot   bool   // MS_MOVE instead of pivot_root, for a root file system on a ramdisk
+	NoNewKeyring  bool   // share the shim's session keyring
+	ShimCgroup    string // cgroup for the shim itself
+	IoUid         uint32 //nolint:revive // the field's name on the wire
+	IoGid         uint32 //nolint:revive // the field's name on the wire
+	BinaryName    string // accepted for drop-in use; has no effect, since no runtime binary is run
+	Root          string // state directories; DefaultRoot when empty
+	CriuImagePath string // containerd's client reads it, and passes it on as the checkpoint
+	CriuWorkPath  string // for the log of a restore; a directory in the bundle when empty
+	CriuPath      string // the criu that is wanted; it must be the one in PATH, which is the one that is run
+	SystemdCgroup bool   // cgroupsPath must be slice:prefix:name
 
-	HostRootfsTaskDir      string   // in such a container, where programs are looked up first
 	MaxShmSize             string   // of what a pod asks for its /dev/shm (pkg/pod/files.go)
-	AllowUnsafeAnnotations []string // those that may give access to the host (pkg/settings, UnsafeAnnotations)
+	AllowUnsafeAnnotations []string // those that may give access to the host (pkg/settings, Table.Unsafe)
 
-	File string `toml:"-"` // the default configuration file that these are from; empty for those of containerd
+	// Settings are the options that an annotation overrides (pkg/settings), by their keys: a text, or true or false.
+	Settings map[string]string
+	File     string // the default configuration file that these are from; empty for those of containerd
+}
+
+// Key is the key of an option in [Options.Settings].
+type Key struct {
+	Name string
+	Bool bool // the value is true or false in TOML, and not a string
 }
 
 // Origin names where the options are from, for messages.
@@ -89,19 +82,6 @@ const (
 // containerd writes a URL without a slash.
 func message(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }
 
-// Decode reads options; nil and an empty message are none. Errors are of class errdefs.ErrInvalidArgument and name the
-// key.
-func Decode(a *anypb.Any) (Options, error) {
-	o, err := decode(a)
-	if err == nil {
-		err = o.check()
-	}
-	if err != nil {
-		return Options{}, fmt.Errorf("%s: %w: %w", o.Origin(), err, errdefs.ErrInvalidArgument)
-	}
-	return o, nil
-}
-
 func (o Options) check() error {
 	if o.Root != "" && !strings.HasPrefix(o.Root, "/") {
 		return fmt.Errorf("Root %q: must be an absolute path", o.Root) //nolint:staticcheck // the name of a key
@@ -115,7 +95,8 @@ func (o Options) check() error {
 	return nil
 }
 
-func decode(a *anypb.Any) (Options, error) {
+// decodeMessage reads options; nil and an empty message are none.
+func (d *Defaults) decodeMessage(a *anypb.Any) (Options, error) {
 	switch name := message(a.GetTypeUrl()); name {
 	case "":
 		return Options{}, nil
@@ -124,17 +105,18 @@ func decode(a *anypb.Any) (Options, error) {
 		if err := proto.Unmarshal(a.GetValue(), &m); err != nil {
 			return Options{}, fmt.Errorf("decode %s: %w", name, err)
 		}
-		return Options{
+		o := Options{
 			NoPivotRoot: m.NoPivotRoot, NoNewKeyring: m.NoNewKeyring, ShimCgroup: m.ShimCgroup,
 			IoUid: m.IoUid, IoGid: m.IoGid, BinaryName: m.BinaryName, Root: m.Root,
 			CriuImagePath: m.CriuImagePath, CriuWorkPath: m.CriuWorkPath, SystemdCgroup: m.SystemdCgroup,
-		}, nil
+		}
+		return o, o.check()
 	case genericOptions, oldGenericOptions:
 		var m runtimeoptions.Options
 		if err := proto.Unmarshal(a.GetValue(), &m); err != nil {
 			return Options{}, fmt.Errorf("decode %s: %w", name, err)
 		}
-		return decodeGeneric(&m)
+		return d.decodeGeneric(&m)
 	default:
 		return Options{}, fmt.Errorf("type %q: want %s or %s", a.GetTypeUrl(), runcOptions, genericOptions)
 	}
@@ -142,7 +124,7 @@ func decode(a *anypb.Any) (Options, error) {
 
 // decodeGeneric prefers the file, as containerd does: it fills the body only if no path is configured
 // (internal/cri/config, GenerateRuntimeOptions).
-func decodeGeneric(m *runtimeoptions.Options) (Options, error) {
+func (d *Defaults) decodeGeneric(m *runtimeoptions.Options) (Options, error) {
 	source, body := "config_body", m.ConfigBody
 	if path := m.ConfigPath; path != "" {
 		var err error
@@ -152,67 +134,89 @@ func decodeGeneric(m *runtimeoptions.Options) (Options, error) {
 		}
 	}
 	var o Options
-	if err := decodeTOML(body, &o); err != nil {
+	table, err := parseTOML(body)
+	if err == nil {
+		o, err = d.fromTable(table, "")
+	}
+	if err != nil {
 		return Options{}, fmt.Errorf("%s: %w", source, err)
 	}
 	return o, nil
 }
 
-// decodeTOML refuses keys that to, a pointer to a struct, has no field for.
-func decodeTOML(body []byte, to any) error {
-	d := toml.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	err := d.Decode(to)
-	if unknown, ok := errors.AsType[*toml.StrictMissingError](err); ok {
-		refused := make([]string, 0, len(unknown.Errors))
-		for _, e := range unknown.Errors {
-			refused = append(refused, strings.Join(e.Key(), "."))
-		}
-		return fmt.Errorf("unknown key %s; known are %s", strings.Join(refused, ", "), strings.Join(keys(), ", "))
+func parseTOML(body []byte) (table map[string]any, err error) {
+	err = toml.Unmarshal(body, &table)
+	if wrong, ok := errors.AsType[*toml.DecodeError](err); ok {
+		row, _ := wrong.Position()
+		return nil, fmt.Errorf("line %d: not valid TOML: %w", row, err)
 	}
-	wrong, ok := errors.AsType[*toml.DecodeError](err)
-	if !ok {
-		return err
-	}
-	row, _ := wrong.Position()
-	line := strings.TrimSpace(strings.Split(string(body), "\n")[row-1])
-	if toml.Unmarshal(body, &map[string]any{}) != nil {
-		return fmt.Errorf("line %d, %q: not valid TOML: %w", row, line, err)
-	}
-	key := wrong.Key()
-	must := form(key)
-	if must == "" {
-		return fmt.Errorf("line %d, %q: %w", row, line, err)
-	}
-	return fmt.Errorf("line %d, %q: %s must be %s", row, line, strings.Join(key, "."), must)
+	return table, err
 }
 
-// form says which values a key has in TOML, whose decoder ignores its case; "" if it is not that of an option.
-func form(key toml.Key) string {
-	if len(key) == 3 && strings.EqualFold(key[0], "namespace") { // and its name
-		key = key[2:]
+// forms describe the values of an option in TOML by the kind of its field.
+var forms = map[reflect.Kind]string{
+	reflect.String: "a string, in quotes",
+	reflect.Bool:   "true or false, without quotes",
+	reflect.Uint32: fmt.Sprintf("a whole number from 0 to %d, without quotes", uint32(math.MaxUint32)),
+	reflect.Slice:  `a list of strings, such as ["a", "b"]`,
+}
+
+// fromTable reads the options in a table of TOML. Keys are not case-sensitive. at, which ends in a dot, is the path of
+// the table in messages; "" for the outermost one.
+func (d *Defaults) fromTable(table map[string]any, at string) (o Options, err error) {
+	var unknown []string
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		to, name := d.field(&o, key)
+		if !to.IsValid() {
+			unknown = append(unknown, at+key)
+			continue
+		}
+		text, err := json.Marshal(table[key])
+		if err == nil {
+			err = json.Unmarshal(text, to.Addr().Interface())
+		}
+		if err != nil {
+			return Options{}, fmt.Errorf("%s%s %s: must be %s", at, key, text, forms[to.Kind()])
+		}
+		if name != "" {
+			if o.Settings == nil {
+				o.Settings = map[string]string{}
+			}
+			o.Settings[name] = fmt.Sprint(to)
+		}
 	}
-	if len(key) != 1 {
-		return ""
+	if len(unknown) > 0 {
+		return Options{}, fmt.Errorf("unknown key %s; known are %s", strings.Join(unknown, ", "), strings.Join(d.keys(), ", "))
 	}
-	f, ok := reflect.TypeFor[Options]().FieldByNameFunc(func(name string) bool { return strings.EqualFold(name, key[0]) })
-	if !ok {
-		return ""
+	return o, o.check()
+}
+
+// field returns the field of o that has a key; for a key of [Options.Settings] a new variable and the key's name.
+func (d *Defaults) field(o *Options, key string) (to reflect.Value, setting string) {
+	if !slices.ContainsFunc(d.keys(), func(k string) bool { return strings.EqualFold(k, key) }) {
+		return reflect.Value{}, ""
 	}
-	return map[reflect.Kind]string{
-		reflect.String: "a string, in quotes",
-		reflect.Bool:   "true or false, without quotes",
-		reflect.Uint32: fmt.Sprintf("a whole number from 0 to %d, without quotes", uint32(math.MaxUint32)),
-		reflect.Slice:  `a list of strings, such as ["a", "b"]`,
-	}[f.Type.Kind()]
+	for _, k := range d.settings {
+		switch {
+		case !strings.EqualFold(k.Name, key):
+		case k.Bool:
+			return reflect.New(reflect.TypeFor[bool]()).Elem(), k.Name
+		default:
+			return reflect.New(reflect.TypeFor[string]()).Elem(), k.Name
+		}
+	}
+	return reflect.ValueOf(o).Elem().FieldByNameFunc(func(name string) bool { return strings.EqualFold(name, key) }), ""
 }
 
 // keys returns the keys of options in TOML.
-func keys() (names []string) {
+func (d *Defaults) keys() (names []string) {
 	for f := range reflect.TypeFor[Options]().Fields() {
-		if f.Tag.Get("toml") != "-" {
+		if f.Name != "Settings" && f.Name != "File" {
 			names = append(names, f.Name)
 		}
+	}
+	for _, k := range d.settings {
+		names = append(names, k.Name)
 	}
 	return names
 }

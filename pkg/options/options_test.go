@@ -26,6 +26,12 @@ func pack(t *testing.T, url string, m proto.Message) *anypb.Any {
 	return &anypb.Any{TypeUrl: url, Value: value}
 }
 
+// newDecoder returns the Defaults of a file, with some keys of settings.
+func newDecoder(file string) *Defaults {
+	return NewDefaults(file, Key{"CpusetSource", false}, Key{"CpusetMems", true}, Key{"StopSignal", false},
+		Key{"StopTimeout", false}, Key{"Notify", true}, Key{"Init", true}, Key{"Other", false})
+}
+
 func TestDecode_EveryForm(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "options.toml")
 	if err := os.WriteFile(file, []byte("Root = '/from/file'\n"), 0o600); err != nil {
@@ -40,9 +46,7 @@ func TestDecode_EveryForm(t *testing.T) {
 		Root: "/r", CriuImagePath: "/i", CriuWorkPath: "/w", SystemdCgroup: true,
 	}
 	wantOurs := wantAll
-	wantOurs.CpusetSource, wantOurs.CpusetMems = "parent", true
-	wantOurs.StopSignal, wantOurs.StopTimeout = "QUIT", "5s"
-	wantOurs.HostRootfs, wantOurs.HostRootfsMask, wantOurs.PidFile = "default", "none", "/run/{id}.pid"
+	wantOurs.Settings = map[string]string{"CpusetSource": "parent", "CpusetMems": "true", "StopTimeout": "5s", "Init": "false"}
 	wantOurs.MaxShmSize = "1Gi"
 	wantOurs.AllowUnsafeAnnotations = []string{"listen", "pid-file"}
 	const body = `
@@ -59,11 +63,8 @@ CriuPath=''
 SystemdCgroup=true
 CpusetSource='parent'
 CpusetMems=true
-StopSignal='QUIT'
-StopTimeout='5s'
-HostRootfs='default'
-HostRootfsMask='none'
-PidFile='/run/{id}.pid'
+stoptimeout='5s'
+Init=false
 MaxShmSize='1Gi'
 AllowUnsafeAnnotations=['listen', 'pid-file']
 `
@@ -89,7 +90,7 @@ AllowUnsafeAnnotations=['listen', 'pid-file']
 		{"an empty generic message", pack(t, genericOptions, &runtimeoptions.Options{}), Options{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := Decode(tc.in)
+			got, err := newDecoder("").Decode(tc.in, "ns")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +123,7 @@ func TestDecode_Refuses(t *testing.T) {
 		{"a relative root", generic("Root = 'run'"), []string{"Root", "\"run\"", "absolute"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := Decode(tc.in)
+			_, err := newDecoder("").Decode(tc.in, "ns")
 			if !errdefs.IsInvalidArgument(err) {
 				t.Fatalf("Decode = %v, want an invalid argument", err)
 			}

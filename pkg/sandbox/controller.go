@@ -39,7 +39,6 @@ import (
 
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/task"
 )
 
@@ -136,6 +135,9 @@ func (c *Controller) create(ctx context.Context, r CreateRequest) (err error) {
 	if err := r.complete(); err != nil {
 		return err
 	}
+	if err := c.tasks.CheckAnnotations(r.Config.Annotations); err != nil {
+		return err
+	}
 	p := &sandbox{
 		id: r.ID, bundle: r.Bundle, config: *r.Config, createdAt: time.Now(),
 		opLock: make(chan struct{}, 1), exited: make(chan struct{}),
@@ -188,7 +190,7 @@ func (r *CreateRequest) complete() error {
 	maps.Copy(annotations, config.Annotations)
 	config.Annotations, config.NetNS = annotations, cmp.Or(r.NetNS, config.NetNS)
 	r.Config = &config
-	return settings.CheckAnnotations(annotations)
+	return nil
 }
 
 func (c *Controller) get(sandboxID string) (*sandbox, error) {

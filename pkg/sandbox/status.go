@@ -14,7 +14,6 @@ import (
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/inspect"
-	"sandbox.internal/shim/pkg/notify"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stats"
@@ -39,7 +38,7 @@ type Status struct {
 type ContainerStatus struct {
 	process.Status
 	CPUSet   *cpuset.State            // nil if it follows no other cgroup
-	Notified *notify.State            // nil if it has no notify socket
+	Notified *inspect.Notify          // nil if Start does not wait until it is ready
 	Execs    map[string]process.Usage // by the id of each exec that has a cgroup of its own and was not deleted
 }
 

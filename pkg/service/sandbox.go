@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"sandbox.internal/shim/pkg/notify"
+	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/protofield"
 	"sandbox.internal/shim/pkg/sandbox"
@@ -265,7 +265,7 @@ type memberInfo struct {
 	ID     string              `json:"id"`
 	Pid    int                 `json:"pid"`
 	State  string              `json:"state"`
-	Notify *notify.State       `json:"notify,omitempty"` // docs/executors.md
+	Notify *inspect.Notify     `json:"notify,omitempty"` // docs/executors.md
 	Execs  map[string]execInfo `json:"execs,omitempty"`
 }
 

@@ -26,7 +26,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"sandbox.internal/shim/pkg/cpuset"
-	"sandbox.internal/shim/pkg/notify"
+	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/sandbox"
@@ -262,7 +262,7 @@ func TestSandboxStatus_TellsOfCPUSets(t *testing.T) {
 func TestSandboxStatus_TellsOfReadinessAndExecs(t *testing.T) {
 	info, err := podInfo(sandbox.Status{ID: "s", Containers: []sandbox.ContainerStatus{{
 		Status:   process.Status{ID: "c1", Pid: 7, State: process.Running},
-		Notified: &notify.State{Ready: true, Status: "serves", Errno: 2},
+		Notified: &inspect.Notify{Ready: true, Status: "serves", Errno: 2},
 		Execs:    map[string]process.Usage{"e1": {CPU: 1500 * time.Millisecond, Memory: 4096, CgroupTotal: true}},
 	}}})
 	must(t, err)

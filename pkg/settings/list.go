@@ -12,29 +12,25 @@ import (
 	"sandbox.internal/shim/pkg/options"
 )
 
-// List returns what a container is given and where it comes from: all that annotations can set, and the options without
-// an annotation that are set.
-func List(annotations map[string]string, o options.Options) []inspect.Setting {
+// List returns the settings of a container, each with its origin: all that have an annotation, and the other options
+// that are set.
+func (t Table) List(annotations map[string]string, o options.Options) []inspect.Setting {
 	fromOptions := cmp.Or(o.File, inspect.FromOption)
-	values := reflect.ValueOf(o)
 	var list []inspect.Setting
-	listed := map[string]bool{"File": true} // which is an origin
-	for _, a := range table() {
-		if a.parse == nil {
-			continue
+	values := t.values(annotations, o, "", "")
+	for _, s := range t.ofContainers() {
+		shown := inspect.Setting{Name: s.Name, Option: s.Option, Value: s.Default, Origin: inspect.FromDefault}
+		if v := values.Of(s.Name); v.ByAnnotation {
+			shown.Value, shown.Origin = v.Text, inspect.FromAnnotation
+		} else if v.IsSet() {
+			shown.Value, shown.Origin = v.Text, fromOptions
 		}
-		listed[a.option] = true
-		s := inspect.Setting{Name: a.name, Option: a.option, Value: a.defaultValue, Origin: inspect.FromDefault}
-		if text, ok := annotations[Prefix+a.name]; ok {
-			s.Value, s.Origin = text, inspect.FromAnnotation
-		} else if v := values.FieldByName(a.option); !v.IsZero() {
-			s.Value, s.Origin = fmt.Sprint(v), fromOptions
-		}
-		list = append(list, s)
+		list = append(list, shown)
 	}
-	for i := range values.NumField() {
-		name := values.Type().Field(i).Name
-		if v := values.Field(i); !listed[name] && !v.IsZero() {
+	fields := reflect.ValueOf(o)
+	for i := range fields.NumField() {
+		name := fields.Type().Field(i).Name
+		if v := fields.Field(i); !v.IsZero() && name != "Settings" && name != "File" {
 			list = append(list, inspect.Setting{Name: name, Value: fmt.Sprint(v), Origin: fromOptions})
 		}
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 func TestList_NamesTheOrigin(t *testing.T) {
-	spec := annotated("stop-signal", "SIGQUIT", "notify", "false")
-	o := options.Options{StopSignal: "SIGHUP", Notify: true, StopTimeout: "3s", SystemdCgroup: true}
+	spec := annotated("stop-signal", "SIGQUIT", "on", "false")
+	o := options.Options{Settings: map[string]string{"StopSignal": "SIGHUP", "On": "true", "StopTimeout": "3s"}, SystemdCgroup: true}
 	fromFile := o
 	fromFile.File = "/etc/x.toml"
 	for _, tc := range []struct {
@@ -21,10 +21,10 @@ func TestList_NamesTheOrigin(t *testing.T) {
 	}{
 		{o, []inspect.Setting{
 			{Name: "stop-signal", Option: "StopSignal", Value: "SIGQUIT", Origin: inspect.FromAnnotation},
-			{Name: "notify", Option: "Notify", Value: "false", Origin: inspect.FromAnnotation},
+			{Name: "on", Option: "On", Value: "false", Origin: inspect.FromAnnotation},
 			{Name: "stop-timeout", Option: "StopTimeout", Value: "3s", Origin: inspect.FromOption},
-			{Name: "init", Option: "Init", Value: "false", Origin: inspect.FromDefault},
-			{Name: "pid-file", Option: "PidFile", Origin: inspect.FromDefault},
+			{Name: "cpuset.mems", Option: "CpusetMems", Value: "false", Origin: inspect.FromDefault},
+			{Name: "host", Option: "Host", Origin: inspect.FromDefault},
 			{Name: "SystemdCgroup", Value: "true", Origin: inspect.FromOption},
 		}},
 		{fromFile, []inspect.Setting{
@@ -37,7 +37,7 @@ func TestList_NamesTheOrigin(t *testing.T) {
 		}},
 	} {
 		got := map[string]inspect.Setting{}
-		for _, s := range List(spec.Annotations, tc.o) {
+		for _, s := range table.List(spec.Annotations, tc.o) {
 			if _, twice := got[s.Name]; twice {
 				t.Errorf("%s is listed twice", s.Name)
 			}
@@ -59,11 +59,11 @@ func TestList_NamesTheOrigin(t *testing.T) {
 
 // What Parse does without a setting is what List says.
 func TestList_StandardsAreThoseOfParse(t *testing.T) {
-	s, err := Parse(annotated("notify", "true"), options.Options{}, "ns", "c1")
+	s, err := table.Parse(annotated(), options.Options{}, "ns", "c1")
 	must(t, err)
-	for _, setting := range List(nil, options.Options{}) {
+	for _, setting := range table.List(nil, options.Options{}) {
 		want, ok := map[string]string{
-			"stop-signal": "SIGTERM", "stop-timeout": s.Stop.Grace.String(), "notify-timeout": s.NotifyTimeout.String(),
+			"stop-signal": "SIGTERM", "stop-timeout": s.Stop.Grace.String(),
 		}[setting.Name]
 		if ok && setting.Value != want {
 			t.Errorf("%s = %q, want %q", setting.Name, setting.Value, want)

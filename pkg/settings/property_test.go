@@ -17,7 +17,7 @@ import (
 func parseProperty(name, value string) error {
 	spec := annotated()
 	spec.Annotations[propertyPrefix+name] = value
-	_, err := Parse(spec, options.Options{AllowUnsafeAnnotations: []string{"org.systemd.property"}}, "ns", "c1")
+	_, err := table.Parse(spec, options.Options{AllowUnsafeAnnotations: []string{"org.systemd.property"}}, "ns", "c1")
 	return err
 }
 

@@ -20,6 +20,13 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
+// table has the settings of the core, and some like those of an extension.
+var table = append(Core(),
+	Setting{Name: "on", Option: "On", Bool: true, Default: "false"},
+	Setting{Name: "host", Option: "Host", Unsafe: true, SafeValue: "off"},
+	Setting{Name: "host.user", Option: "HostUser", OptionRestricts: true},
+)
+
 // annotated is a configuration with annotations: pairs of a name without the prefix and a value.
 func annotated(pairs ...string) *specs.Spec {
 	spec := &specs.Spec{Annotations: map[string]string{}}
@@ -31,7 +38,7 @@ func annotated(pairs ...string) *specs.Spec {
 
 // allowing are the options, and all annotations are allowed.
 func allowing(o options.Options) options.Options {
-	o.AllowUnsafeAnnotations = unsafeNames()
+	o.AllowUnsafeAnnotations = table.Unsafe()
 	return o
 }
 
@@ -71,16 +78,16 @@ func TestParse_Stop(t *testing.T) {
 		{"a timeout by annotation", annotated("stop-timeout", "1m30s"), options.Options{}, process.Stop{Signal: unix.SIGTERM, Grace: 90 * time.Second}, true},
 		{"the longest timeout", annotated("stop-timeout", "86400"), options.Options{}, process.Stop{Signal: unix.SIGTERM, Grace: 24 * time.Hour}, true},
 		{"a timeout of none", annotated("stop-timeout", "0"), options.Options{}, process.Stop{Signal: unix.SIGTERM}, true},
-		{"both by option", annotated(), options.Options{StopSignal: "HUP", StopTimeout: "7"}, process.Stop{Signal: unix.SIGHUP, Grace: 7 * time.Second}, true},
+		{"both by option", annotated(), options.Options{Settings: map[string]string{"StopSignal": "HUP", "StopTimeout": "7"}}, process.Stop{Signal: unix.SIGHUP, Grace: 7 * time.Second}, true},
 		{
 			"the annotations go before the options", annotated("stop-signal", "INT", "stop-timeout", "5ms"),
-			options.Options{StopSignal: "HUP", StopTimeout: "7"},
+			options.Options{Settings: map[string]string{"StopSignal": "HUP", "StopTimeout": "7"}},
 			process.Stop{Signal: unix.SIGINT, Grace: 5 * time.Millisecond},
 			true,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := Parse(tc.spec, tc.o, "ns", "c1")
+			got, err := table.Parse(tc.spec, tc.o, "ns", "c1")
 			if err != nil || got.Stop != tc.want || got.StopIsSet != tc.asked {
 				t.Errorf("Stop = %v, %t, %v, want %v, %t", got.Stop, got.StopIsSet, err, tc.want, tc.asked)
 			}
@@ -91,90 +98,17 @@ func TestParse_Stop(t *testing.T) {
 func TestParse_RefusesStop(t *testing.T) {
 	const key = "config.json: annotations: " + Prefix
 	for _, signal := range []string{"", "SIGNONE", "SIGSIGTERM", "0", "-1", "65", "RTMIN-1", "RTMAX+1", "RTMIN3", "RTMIN+x", "1.5"} {
-		_, err := Parse(annotated("stop-signal", signal), options.Options{}, "ns", "c1")
+		_, err := table.Parse(annotated("stop-signal", signal), options.Options{}, "ns", "c1")
 		wantInvalid(t, err, key+"stop-signal", strconv.Quote(signal))
 	}
 	for _, timeout := range []string{"", "-1s", "-1", "soon", "10 s", "99999999999", "86401", "24h0m1s", "4294967295"} {
-		_, err := Parse(annotated("stop-timeout", timeout), options.Options{}, "ns", "c1")
+		_, err := table.Parse(annotated("stop-timeout", timeout), options.Options{}, "ns", "c1")
 		wantInvalid(t, err, key+"stop-timeout", strconv.Quote(timeout), "from 0 to 24h")
 	}
-	_, err := Parse(annotated(), options.Options{StopSignal: "x"}, "ns", "c1")
+	_, err := table.Parse(annotated(), options.Options{Settings: map[string]string{"StopSignal": "x"}}, "ns", "c1")
 	wantInvalid(t, err, "runtime options: StopSignal", `"x"`, "SIGTERM", "1 to 64")
-	_, err = Parse(annotated(), options.Options{StopTimeout: "x"}, "ns", "c1")
+	_, err = table.Parse(annotated(), options.Options{Settings: map[string]string{"StopTimeout": "x"}}, "ns", "c1")
 	wantInvalid(t, err, "runtime options: StopTimeout", `"x"`, "10s")
-}
-
-func TestParse_Notify(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		spec *specs.Spec
-		o    options.Options
-		want time.Duration
-	}{
-		{"nothing", annotated(), options.Options{}, 0},
-		{"an annotation", annotated("notify", "true"), options.Options{}, 90 * time.Second},
-		{"an annotation with a time", annotated("notify", "true", "notify-timeout", "1m30s"), options.Options{}, 90 * time.Second},
-		{"options", annotated(), options.Options{Notify: true, NotifyTimeout: "5s"}, 5 * time.Second},
-		{"each key for itself", annotated("notify-timeout", "7s"), options.Options{Notify: true, NotifyTimeout: "5s"}, 7 * time.Second},
-		{"an annotation against the options", annotated("notify", "false"), options.Options{Notify: true, NotifyTimeout: "5s"}, 0},
-	} {
-		got, err := Parse(tc.spec, tc.o, "ns", "c1")
-		if err != nil || got.NotifyTimeout != tc.want {
-			t.Errorf("%s: NotifyTimeout = %v, %v, want %v", tc.name, got.NotifyTimeout, err, tc.want)
-		}
-	}
-}
-
-func TestParse_Init(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		spec *specs.Spec
-		o    options.Options
-		want bool
-	}{
-		{"nothing", annotated(), options.Options{}, false},
-		{"an annotation", annotated("init", "true"), options.Options{}, true},
-		{"the option", annotated(), options.Options{Init: true}, true},
-		{"an annotation against the option", annotated("init", "false", "listen", "tcp://0.0.0.0:1"), options.Options{Init: true}, false},
-		{"no sockets", annotated("init", "true"), options.Options{Listen: "none"}, true},
-	} {
-		got, err := Parse(tc.spec, allowing(tc.o), "ns", "c1")
-		if err != nil || got.Init != tc.want {
-			t.Errorf("%s: %t, %v, want %t", tc.name, got.Init, err, tc.want)
-		}
-	}
-	_, err := Parse(annotated("listen", "tcp://0.0.0.0:1"), allowing(options.Options{Init: true}), "ns", "c1")
-	wantInvalid(t, err, "listen", "not possible with an init")
-}
-
-func TestParse_OfHostRootfs(t *testing.T) {
-	all := options.Options{HostRootfs: "default", HostRootfsUser: "build", HostRootfsTaskDir: "/task"}
-	for _, tc := range []struct {
-		name      string
-		spec      *specs.Spec
-		o         options.Options
-		user, dir string
-	}{
-		{"options", annotated(), all, "build", "/task"},
-		{"annotations", annotated("host-rootfs", "default", "host-rootfs.user", "a:b", "host-rootfs.task-dir", "/"), options.Options{}, "a:b", "/"},
-		{"each key for itself", annotated("host-rootfs.user", "x"), all, "x", "/task"},
-		{"options without directories of the host", annotated("host-rootfs", "off"), all, "", ""},
-	} {
-		got, err := Parse(tc.spec, allowing(tc.o), "ns", "c1")
-		if err != nil || got.HostRootfsUser.Text != tc.user || got.TaskDir.Text != tc.dir {
-			t.Errorf("%s: %q, %q, %v, want %q, %q", tc.name, got.HostRootfsUser.Text, got.TaskDir.Text, err, tc.user, tc.dir)
-		}
-	}
-	for want, spec := range map[string]*specs.Spec{
-		`host-rootfs.user "x": has no effect without ` + Prefix + "host-rootfs":      annotated("host-rootfs.user", "x"),
-		`host-rootfs.task-dir "/x": has no effect without ` + Prefix + "host-rootfs": annotated("host-rootfs.task-dir", "/x", "host-rootfs", "off"),
-		`host-rootfs.task-dir "x": must be an absolute path`:                         annotated("host-rootfs.task-dir", "x", "host-rootfs", "default"),
-		`host-rootfs.task-dir "/a/../b": must be an absolute path`:                   annotated("host-rootfs.task-dir", "/a/../b", "host-rootfs", "default"),
-		`host-rootfs.user "": must be the name or the number of a user`:              annotated("host-rootfs.user", "", "host-rootfs", "default"),
-	} {
-		_, err := Parse(spec, allowing(options.Options{}), "ns", "c1")
-		wantInvalid(t, err, want)
-	}
 }
 
 func TestParse_Limits(t *testing.T) {
@@ -188,12 +122,12 @@ func TestParse_Limits(t *testing.T) {
 	}{
 		{"nothing", annotated(), options.Options{}, nil, ""},
 		{"an annotation", annotated("exec-limits", "wall-time=1s"), options.Options{}, some, ""},
-		{"options", annotated(), options.Options{ExecLimits: "wall-time=1s", VerdictFile: "/v/{id}:{exec}"}, some, "/v/c1:{exec}"},
-		{"an option for others", annotated(), options.Options{VerdictFile: "/v/{id}:{exec}"}, nil, ""},
-		{"annotations against the options", annotated("exec-limits", "off"), options.Options{ExecLimits: "on"}, nil, ""},
+		{"options", annotated(), options.Options{Settings: map[string]string{"ExecLimits": "wall-time=1s", "VerdictFile": "/v/{id}:{exec}"}}, some, "/v/c1:{exec}"},
+		{"an option for others", annotated(), options.Options{Settings: map[string]string{"VerdictFile": "/v/{id}:{exec}"}}, nil, ""},
+		{"annotations against the options", annotated("exec-limits", "off"), options.Options{Settings: map[string]string{"ExecLimits": "on"}}, nil, ""},
 		{"a file by annotation", annotated("exec-limits", "on", "verdict-file", "/v/{namespace}/{exec}"), options.Options{}, &limit.Limits{}, "/v/ns/{exec}"},
 	} {
-		got, err := Parse(tc.spec, allowing(tc.o), "ns", "c1")
+		got, err := table.Parse(tc.spec, allowing(tc.o), "ns", "c1")
 		if err != nil || !reflect.DeepEqual(got.ExecLimits, tc.want) || got.VerdictFile.Text != tc.file {
 			t.Errorf("%s: %v, %q, %v", tc.name, got.ExecLimits, got.VerdictFile.Text, err)
 		}
@@ -206,17 +140,17 @@ func TestParse_Limits(t *testing.T) {
 		{annotated("verdict-file", "/v/{exec}"), options.Options{}, "has no effect without " + Prefix + "exec-limits"},
 		{annotated("exec-limits", "on", "verdict-file", "v/{exec}"), options.Options{}, "absolute path"},
 		{annotated("exec-limits", "on", "verdict-file", "/{exec}/v"), options.Options{}, "{exec} in the name of the file"},
-		{annotated("exec-limits", "on"), options.Options{VerdictFile: "/v/{exec}"}, "{id}"},
+		{annotated("exec-limits", "on"), options.Options{Settings: map[string]string{"VerdictFile": "/v/{exec}"}}, "{id}"},
 		{annotated("exec-limits", ""), options.Options{}, `exec-limits "": must be off, on, or a list`},
-		{annotated(), options.Options{ExecLimits: "pids=0"}, `runtime options: ExecLimits: pids "0"`},
+		{annotated(), options.Options{Settings: map[string]string{"ExecLimits": "pids=0"}}, `runtime options: ExecLimits: pids "0"`},
 	} {
-		_, err := Parse(tc.spec, allowing(tc.o), "ns", "c1")
+		_, err := table.Parse(tc.spec, allowing(tc.o), "ns", "c1")
 		wantInvalid(t, err, tc.want)
 	}
 }
 
 func TestParse_CPUSet(t *testing.T) {
-	all := options.Options{CpusetSource: "/all", CpusetMems: true}
+	all := options.Options{Settings: map[string]string{"CpusetSource": "/all", "CpusetMems": "true"}}
 	for _, tc := range []struct {
 		name   string
 		spec   *specs.Spec
@@ -225,7 +159,7 @@ func TestParse_CPUSet(t *testing.T) {
 		mems   bool
 	}{
 		{"nothing", annotated(), options.Options{}, "", false},
-		{"the option for memory nodes alone", annotated(), options.Options{CpusetMems: true}, "", true},
+		{"the option for memory nodes alone", annotated(), options.Options{Settings: map[string]string{"CpusetMems": "true"}}, "", true},
 		{"the options", annotated(), all, "/all", true},
 		{"an annotation", annotated("cpuset.source", "parent"), options.Options{}, "parent", false},
 		{"annotations and options", annotated("cpuset.source", "/a", "cpuset.mems", "false"), all, "/a", false},
@@ -233,44 +167,9 @@ func TestParse_CPUSet(t *testing.T) {
 		{"memory nodes by annotation", annotated("cpuset.source", "/a", "cpuset.mems", "true"), options.Options{}, "/a", true},
 		{"no memory nodes of no source", annotated("cpuset.mems", "false"), options.Options{}, "", false},
 	} {
-		got, err := Parse(tc.spec, allowing(tc.o), "ns", "c1")
+		got, err := table.Parse(tc.spec, allowing(tc.o), "ns", "c1")
 		if err != nil || got.CPUSetSource.Text != tc.source || got.CPUSetMems != tc.mems {
 			t.Errorf("%s: %q, %t, %v, want %q, %t", tc.name, got.CPUSetSource.Text, got.CPUSetMems, err, tc.source, tc.mems)
 		}
-	}
-}
-
-func TestParse_PidFile(t *testing.T) {
-	got, err := Parse(annotated(), options.Options{PidFile: "/run/{namespace}-{id}.pid"}, "ns", "c1")
-	if err != nil || got.PidFile.Text != "/run/ns-c1.pid" {
-		t.Errorf("PidFile = %+v, %v, want /run/ns-c1.pid", got.PidFile, err)
-	}
-	_, err = Parse(annotated(), options.Options{PidFile: "/run/one"}, "ns", "c1")
-	wantInvalid(t, err, "runtime options: PidFile", "{id}")
-}
-
-func TestParse_Refuses(t *testing.T) {
-	const key = "config.json: annotations: " + Prefix
-	const form = "must be a time such as 500ms, 90s or 1m30s, more than 0 and at most 24h"
-	for want, tc := range map[string]struct {
-		spec *specs.Spec
-		o    options.Options
-	}{
-		key + `notify "yes": must be true or false`:                             {spec: annotated("notify", "yes")},
-		key + `notify "": must be true or false`:                                {spec: annotated("notify", "")},
-		key + `notify-timeout "": ` + form:                                      {spec: annotated("notify", "true", "notify-timeout", "")},
-		key + `notify-timeout "0s": ` + form:                                    {spec: annotated("notify", "true", "notify-timeout", "0s")},
-		key + `notify-timeout "-1s": ` + form:                                   {spec: annotated("notify", "true", "notify-timeout", "-1s")},
-		key + `notify-timeout "90": ` + form:                                    {spec: annotated("notify", "true", "notify-timeout", "90")},
-		key + `notify-timeout "24h1s": ` + form:                                 {spec: annotated("notify", "true", "notify-timeout", "24h1s")},
-		key + `notify-timeout "5s": has no effect without ` + Prefix + "notify": {spec: annotated("notify-timeout", "5s")},
-		`runtime options: NotifyTimeout "x": ` + form:                           {o: options.Options{Notify: true, NotifyTimeout: "x"}},
-		`runtime options: NotifyTimeout "5s": has no effect without Notify`:     {o: options.Options{NotifyTimeout: "5s"}},
-	} {
-		if tc.spec == nil {
-			tc.spec = annotated()
-		}
-		_, err := Parse(tc.spec, tc.o, "ns", "c1")
-		wantInvalid(t, err, want)
 	}
 }

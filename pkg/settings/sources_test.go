@@ -27,16 +27,16 @@ func TestParse_CPUSetSourceIsAList(t *testing.T) {
 		{"{task},share", "web-" + alloc[1:], []string{"share"}},
 		{"{alloc}", "web", nil},
 	} {
-		got, err := Parse(annotated(), options.Options{CpusetSource: tc.source}, "ns", tc.id)
+		got, err := table.Parse(annotated(), options.Options{Settings: map[string]string{"CpusetSource": tc.source}}, "ns", tc.id)
 		if err != nil || !got.CPUSetSource.IsSet() || !slices.Equal(got.CPUSetSources, tc.want) {
-			t.Errorf("Parse(%q) of %q = %q, %v, want %q", tc.source, tc.id, got.CPUSetSources, err, tc.want)
+			t.Errorf("table.Parse(%q) of %q = %q, %v, want %q", tc.source, tc.id, got.CPUSetSources, err, tc.want)
 		}
 	}
 	for _, source := range []string{"", ",", "a,", "a,,b", " ", "{job}", "a/{id", "id}"} {
-		_, err := Parse(annotated("cpuset.source", source), allowing(options.Options{}), "ns", "c1")
+		_, err := table.Parse(annotated("cpuset.source", source), allowing(options.Options{}), "ns", "c1")
 		wantInvalid(t, err, "config.json: annotations: "+Prefix+"cpuset.source", "several with commas", "{alloc}")
 	}
-	_, err := Parse(annotated(), options.Options{CpusetSource: "a,", File: "/etc/x"}, "ns", "c1")
+	_, err := table.Parse(annotated(), options.Options{Settings: map[string]string{"CpusetSource": "a,"}, File: "/etc/x"}, "ns", "c1")
 	wantInvalid(t, err, `/etc/x: CpusetSource "a,": must be parent`)
 }
 

@@ -5,11 +5,6 @@ package settings
 
 import (
 	"fmt"
-	"os"
-	"path"
-	"path/filepath"
-	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,61 +15,19 @@ import (
 	"sandbox.internal/shim/pkg/options"
 )
 
-func TestTable_NamesFieldsOfTheOptions(t *testing.T) {
-	for _, a := range table() {
-		if a.option == "" {
-			continue // an annotation of pods
-		}
-		if _, ok := reflect.TypeFor[options.Options]().FieldByName(a.option); !ok {
-			t.Errorf("annotation %s: options.Options has no field %q", a.name, a.option)
-		}
-	}
-}
-
 // allowingOnly are options that allow these annotations.
 func allowingOnly(names ...string) options.Options {
 	return options.Options{AllowUnsafeAnnotations: names}
 }
 
-// What people copy from the documentation must not make whoever may create pods root of the node.
-func TestUnsafeAnnotations_AreNotInTheDocumentation(t *testing.T) {
-	docs, err := filepath.Glob("../../docs/*.md")
-	must(t, err)
-	deploy, err := filepath.Glob("../../deploy/*.toml")
-	must(t, err)
-	list := regexp.MustCompile(`(?m)^\s*(?:pod|container)_annotations = .*$`)
-	element := regexp.MustCompile(`"([^"]*)"`)
-	found := 0
-	for _, file := range append(docs, deploy...) {
-		text, err := os.ReadFile(file)
-		must(t, err)
-		for _, line := range list.FindAllString(string(text), -1) {
-			for _, pattern := range element.FindAllStringSubmatch(line, -1) {
-				found++
-				for _, key := range UnsafeAnnotations() {
-					if ok, err := path.Match(pattern[1], key); ok || err != nil { // as CRI does
-						t.Errorf("%s: %q lets %s through (%v)", file, pattern[1], key, err)
-					}
-				}
-			}
-		}
-	}
-	if found == 0 {
-		t.Error("no example found")
-	}
-}
-
 // Whoever may create pods is not to be root of the node by that, unless the node's configuration says so.
 func TestUnsafeAnnotations_NeedAnOptionThatAllowsThem(t *testing.T) {
 	for name, value := range map[string]string{
-		"host-rootfs": "/root:/r:rw", "host-rootfs.mask": "none", "pid-file": "/run/pid", "listen": "tcp://127.0.0.1:0", "cpuset.source": "/other",
-		"verdict-file": "/v/{id}:{exec}", "host-rootfs.user": "root",
+		"host": "/root", "host.user": "root", "cpuset.source": "/other", "verdict-file": "/v/{id}:{exec}",
 	} {
-		others := slices.DeleteFunc(unsafeNames(), func(n string) bool { return n == name })
-		o := options.Options{
-			HostRootfs: "off", HostRootfsMask: "default", HostRootfsUser: "nobody", Listen: "none", AllowUnsafeAnnotations: others,
-		}
-		_, err := Parse(annotated(name, value), o, "ns", "c1")
+		others := slices.DeleteFunc(table.Unsafe(), func(n string) bool { return n == name })
+		o := options.Options{Settings: map[string]string{"Host": "off", "HostUser": "nobody"}, AllowUnsafeAnnotations: others}
+		_, err := table.Parse(annotated(name, value), o, "ns", "c1")
 		if !errdefs.IsPermissionDenied(err) {
 			t.Errorf("Parse with %s = %v, want that permission is denied", name, err)
 		}
@@ -83,7 +36,7 @@ func TestUnsafeAnnotations_NeedAnOptionThatAllowsThem(t *testing.T) {
 				t.Errorf("error = %v, which does not say %q", err, want)
 			}
 		}
-		if err := checkUnsafe(annotated(name, value).Annotations, allowingOnly(append(others, name)...)); err != nil {
+		if err := table.checkUnsafe(annotated(name, value).Annotations, allowingOnly(append(others, name)...)); err != nil {
 			t.Errorf("with %s allowed: %v", name, err)
 		}
 	}
@@ -99,33 +52,33 @@ func TestUnsafeAnnotations_OfLibcontainerNeedAnOptionToo(t *testing.T) {
 	} {
 		spec := annotated()
 		spec.Annotations[key] = "'poweroff-force'"
-		_, err := Parse(spec, options.Options{AllowUnsafeAnnotations: unsafeNames()}, "ns", "c1")
+		_, err := table.Parse(spec, options.Options{AllowUnsafeAnnotations: table.Unsafe()}, "ns", "c1")
 		if !errdefs.IsPermissionDenied(err) || !strings.Contains(err.Error(), key) {
 			t.Errorf("Parse with %s = %v, want that permission is denied", key, err)
 		}
-		if _, err := Parse(spec, options.Options{AllowUnsafeAnnotations: []string{name}}, "ns", "c1"); err != nil {
+		if _, err := table.Parse(spec, options.Options{AllowUnsafeAnnotations: []string{name}}, "ns", "c1"); err != nil {
 			t.Errorf("Parse with %s, which is allowed: %v", key, err)
 		}
 	}
 	spec := annotated()
 	spec.Annotations["org.systemd.properties"] = "x"           // nobody reads it
 	spec.Annotations["org.systemd.property.Delegate"] = "true" // clients set it
-	if _, err := Parse(spec, options.Options{}, "ns", "c1"); err != nil {
+	if _, err := table.Parse(spec, options.Options{}, "ns", "c1"); err != nil {
 		t.Errorf("Parse with what is harmless: %v", err)
 	}
 }
 
 // They take something away from a container, or give it what is its pod's.
 func TestUnsafeAnnotations_AreAllowedWhereTheyDoNoHarm(t *testing.T) {
-	spec := annotated("host-rootfs", "off", "listen", "none", "cpuset.source", "parent", "cpuset.mems", "true")
-	if err := checkUnsafe(spec.Annotations, options.Options{}); err != nil {
+	spec := annotated("host", "off", "host.user", "root", "cpuset.source", "parent", "cpuset.mems", "true")
+	if err := table.checkUnsafe(spec.Annotations, options.Options{}); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestAllowUnsafeAnnotations_NamesWhatThereIs(t *testing.T) {
-	for _, name := range []string{"host-rootsf", "notify", Prefix + "host-rootfs", ""} {
-		err := checkUnsafe(nil, allowingOnly("listen", name))
-		wantInvalid(t, err, "runtime options: AllowUnsafeAnnotations", strconv.Quote(name), "host-rootfs, host-rootfs.mask")
+	for _, name := range []string{"hots", "on", Prefix + "host", ""} {
+		err := table.checkUnsafe(nil, allowingOnly("host", name))
+		wantInvalid(t, err, "runtime options: AllowUnsafeAnnotations", strconv.Quote(name), "host, host.user")
 	}
 }

@@ -5,35 +5,45 @@ package settings
 
 import (
 	"fmt"
-	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/options"
 )
 
-// Value is the text of an annotation or, without it, of a runtime option.
+// Value is the text of an annotation or, without it, of a runtime option. The zero value is that of neither.
 type Value struct {
 	Key          string // which of them, for messages
 	Text         string
 	ByAnnotation bool
 }
 
-func (a annotation) valueOf(spec *specs.Spec, o options.Options) Value {
-	if text, ok := spec.Annotations[Prefix+a.name]; ok {
-		return Value{Key: annotationKey(a.name), Text: text, ByAnnotation: true}
+// Values are the settings of one container, unchecked.
+type Values struct {
+	byName map[string]Value
+	id     *strings.Replacer
+}
+
+func (t Table) values(annotations map[string]string, o options.Options, namespace, containerID string) Values {
+	v := Values{map[string]Value{}, strings.NewReplacer("{id}", containerID, "{namespace}", namespace)}
+	for _, s := range t {
+		if text, ok := annotations[Prefix+s.Name]; ok {
+			v.byName[s.Name] = Value{Key: "config.json: annotations: " + Prefix + s.Name, Text: text, ByAnnotation: true}
+		} else if text := o.Settings[s.Option]; text != "" {
+			v.byName[s.Name] = Value{Key: o.Origin() + ": " + s.Option, Text: text}
+		}
 	}
-	return a.optionOf(o)
+	return v
 }
 
-func (a annotation) optionOf(o options.Options) Value {
-	return Value{Key: o.Origin() + ": " + a.option, Text: fmt.Sprint(reflect.ValueOf(o).FieldByName(a.option))}
-}
+// Of returns the value of a setting.
+func (v Values) Of(name string) Value { return v.byName[name] }
 
-func annotationKey(name string) string { return "config.json: annotations: " + Prefix + name }
+// Expand replaces {id} and {namespace} with those of the container.
+func (v Values) Expand(text string) string { return v.id.Replace(text) }
 
 // IsSet reports whether there is an annotation, or an option that is not empty.
 func (v Value) IsSet() bool { return v.ByAnnotation || v.Text != "" }
@@ -43,8 +53,8 @@ func (v Value) Refuse(allowed string) error {
 	return fmt.Errorf("%s %q: must be %s: %w", v.Key, v.Text, allowed, errdefs.ErrInvalidArgument)
 }
 
-// needs returns the error for a value that has no effect without another.
-func (v Value) needs(annotation, option string) error {
+// Needs returns the error for a value that has no effect without another setting.
+func (v Value) Needs(annotation, option string) error {
 	other := option
 	if v.ByAnnotation {
 		other = Prefix + annotation
@@ -53,8 +63,9 @@ func (v Value) needs(annotation, option string) error {
 		v.Key, v.Text, other, errdefs.ErrInvalidArgument)
 }
 
-func (v Value) bool() (bool, error) {
-	if v.Text != "true" && v.Text != "false" {
+// Bool returns false if v is not set.
+func (v Value) Bool() (bool, error) {
+	if v.IsSet() && v.Text != "true" && v.Text != "false" {
 		return false, v.Refuse("true or false")
 	}
 	return v.Text == "true", nil

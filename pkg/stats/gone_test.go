@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/containerd/cgroups/v3"
+	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/cgroup"

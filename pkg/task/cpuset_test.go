@@ -34,15 +34,15 @@ func TestCPUSet_RefusesSources(t *testing.T) {
 		want        string
 	}{
 		{"an unknown annotation", map[string]string{"io.containerd.sandbox.v1/cpuset.sauce": "x", "other/key": "x"}, options.Options{}, nil, errdefs.ErrInvalidArgument, `config.json: annotations: "io.containerd.sandbox.v1/cpuset.sauce": unknown; known with this prefix are ` + source + ", " + mems},
-		{"an empty source", map[string]string{source: ""}, options.Options{CpusetSource: "/all"}, nil, errdefs.ErrInvalidArgument, `config.json: annotations: ` + source + ` "": must be parent or the path of a cgroup, or several with commas between them`},
+		{"an empty source", map[string]string{source: ""}, options.Options{Settings: map[string]string{"CpusetSource": "/all"}}, nil, errdefs.ErrInvalidArgument, `config.json: annotations: ` + source + ` "": must be parent or the path of a cgroup, or several with commas between them`},
 		{"a value that is no bool", map[string]string{source: "/shared", mems: "yes"}, options.Options{}, nil, errdefs.ErrInvalidArgument, `config.json: annotations: ` + mems + ` "yes": must be true or false`},
 		{"memory nodes of no source", map[string]string{mems: "true"}, options.Options{}, nil, errdefs.ErrInvalidArgument, `config.json: annotations: ` + mems + ` "true": has no effect without ` + source},
 		{"cgroup v1", map[string]string{source: "/shared"}, options.Options{}, v1, errdefs.ErrFailedPrecondition, `config.json: annotations: ` + source + ` "/shared": needs a machine with cgroup v2 alone, the unified layout`},
-		{"cgroup v1 and the option", nil, options.Options{CpusetSource: "/shared"}, v1, errdefs.ErrFailedPrecondition, `runtime options: CpusetSource "/shared": needs a machine with cgroup v2 alone, the unified layout`},
+		{"cgroup v1 and the option", nil, options.Options{Settings: map[string]string{"CpusetSource": "/shared"}}, v1, errdefs.ErrFailedPrecondition, `runtime options: CpusetSource "/shared": needs a machine with cgroup v2 alone, the unified layout`},
 		{"a source that is not there", map[string]string{source: "/gone"}, options.Options{}, nil, errdefs.ErrNotFound, `config.json: annotations: ` + source + `: cpuset source "/gone": cgroup `},
 		{"sources that are not there", map[string]string{source: "/gone, /{id}"}, options.Options{}, nil, errdefs.ErrNotFound, `config.json: annotations: ` + source + ` "/gone, /{id}": none exists, the last: cpuset source "/c1": cgroup `},
-		{"sources for the tasks of Nomad alone", nil, options.Options{CpusetSource: "{alloc}", File: "/etc/c.toml"}, nil, errdefs.ErrNotFound, `/etc/c.toml: CpusetSource: cpuset source "{alloc}": none of the list applies to container "c1"`},
-		{"a source elsewhere", nil, options.Options{CpusetSource: "../x"}, nil, errdefs.ErrInvalidArgument, `runtime options: CpusetSource: cpuset source "../x": must not have an element ..`},
+		{"sources for the tasks of Nomad alone", nil, options.Options{Settings: map[string]string{"CpusetSource": "{alloc}"}, File: "/etc/c.toml"}, nil, errdefs.ErrNotFound, `/etc/c.toml: CpusetSource: cpuset source "{alloc}": none of the list applies to container "c1"`},
+		{"a source elsewhere", nil, options.Options{Settings: map[string]string{"CpusetSource": "../x"}}, nil, errdefs.ErrInvalidArgument, `runtime options: CpusetSource: cpuset source "../x": must not have an element ..`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s, engine := newFollowed(t)
@@ -213,7 +213,7 @@ func TestCPUSet_InNomadsCgroups(t *testing.T) {
 			testx.Must(t, os.WriteFile(filepath.Join(engine.cgroup, "cpuset.cpus.effective"), []byte("0-3\n"), 0o600))
 			spec := goodSpec()
 			spec.Linux.Resources = &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: tc.own}}
-			_, err := s.Create(t.Context(), CreateRequest{ID: tc.id, Bundle: testx.NewBundle(t, spec), Options: options.Options{CpusetSource: tc.source}})
+			_, err := s.Create(t.Context(), CreateRequest{ID: tc.id, Bundle: testx.NewBundle(t, spec), Options: options.Options{Settings: map[string]string{"CpusetSource": tc.source}}})
 			testx.Must(t, err)
 			wantCPUSet(t, "after Create", engine, tc.want)
 			remove(t, s, tc.id)

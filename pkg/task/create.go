@@ -20,12 +20,9 @@ import (
 	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/event"
-	"sandbox.internal/shim/pkg/hostrootfs"
+	"sandbox.internal/shim/pkg/extension"
 	"sandbox.internal/shim/pkg/idmap"
-	"sandbox.internal/shim/pkg/listen"
-	"sandbox.internal/shim/pkg/notify"
 	"sandbox.internal/shim/pkg/options"
-	"sandbox.internal/shim/pkg/pidfile"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stdio"
@@ -60,29 +57,45 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Container,
 			made.Init().OpenStdin() // a client finds the container at the end of its input
 		}
 	}()
-	spec, err := m.spec(r)
+	c, config, err := m.prepare(r)
 	if err != nil {
-		return nil, fmt.Errorf("container %q: %w", r.ID, err)
-	}
-	set, err := settings.Parse(spec, r.Options, m.io.Namespace, r.ID)
-	if err != nil {
-		return nil, fmt.Errorf("container %q: %w", r.ID, err)
-	}
-	if err := checkVerdictFile(set.VerdictFile); err != nil {
-		return nil, fmt.Errorf("container %q: %w", r.ID, err)
-	}
-	c := &Container{
-		cpusets: m.cpusets, options: r.Options, annotations: spec.Annotations, stop: set.Stop, stopIsSet: set.StopIsSet,
-		joinsPIDs: cleanup.JoinsPIDs(spec), ofCRI: ofCRI(spec),
-	}
-	config := m.config(r, spec, set)
-	if err := m.addHooks(c, &config, r.Rootfs, set); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	if c.Container, err = process.New(ctx, m.runtime, m.events, config); err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// prepare reads and checks what the request and the bundle say.
+func (m *Manager) prepare(r CreateRequest) (c *Container, config process.Config, err error) {
+	spec, err := m.spec(r)
+	if err != nil {
+		return nil, config, err
+	}
+	set, err := m.settings.Parse(spec, r.Options, m.io.Namespace, r.ID)
+	if err != nil {
+		return nil, config, err
+	}
+	if err := checkVerdictFile(set.VerdictFile); err != nil {
+		return nil, config, err
+	}
+	c = &Container{
+		cpusets: m.cpusets, settings: m.settings, options: r.Options, annotations: spec.Annotations,
+		stop: set.Stop, stopIsSet: set.StopIsSet, joinsPIDs: cleanup.JoinsPIDs(spec), ofCRI: ofCRI(spec),
+	}
+	if c.parts, err = m.extensions.New(set.Values); err != nil {
+		return nil, config, err
+	}
+	if r.Checkpoint != "" {
+		err := extension.RefuseCheckpoint(c.parts, "cannot be restored from a checkpoint", errdefs.ErrInvalidArgument)
+		if err != nil {
+			return nil, config, err
+		}
+	}
+	config = m.config(r, spec, set)
+	m.addHooks(c, &config, r.Rootfs, set)
+	return c, config, nil
 }
 
 // spec reads and checks the OCI configuration, and adds what the pod contributes to it.
@@ -95,6 +108,9 @@ func (m *Manager) spec(r CreateRequest) (*specs.Spec, error) {
 		return nil, err
 	}
 	if err := checkSpec(spec); err != nil {
+		return nil, fmt.Errorf("%s: %w", specFile, err)
+	}
+	if err := m.CheckAnnotations(spec.Annotations); err != nil {
 		return nil, fmt.Errorf("%s: %w", specFile, err)
 	}
 	if spec.Process.Terminal != r.IO.Terminal {
@@ -142,8 +158,6 @@ func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Setting
 			IOOwner:       ioOwner(r.Options, spec.Linux),
 			CriuPath:      r.Options.CriuPath,
 			CriuWorkPath:  r.Options.CriuWorkPath,
-			Init:          set.Init,
-			TaskDir:       set.TaskDir.Text,
 			ExecLimits:    set.ExecLimits,
 			VerdictFile:   set.VerdictFile.Text,
 		},
@@ -160,136 +174,113 @@ func ioOwner(o options.Options, linux *specs.Linux) idmap.Owner {
 	return idmap.Root(linux.UIDMappings, linux.GIDMappings)
 }
 
-// addHooks adds to config the hooks for what c has in addition to what the runtime makes. The sockets are made after
-// the check of the host's directories, in which they may be, and init is announced last.
-func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.Mount, set settings.Settings) error {
-	host, err := hostrootfs.Parse(set.HostRootfs, set.HostRootfsMask, set.HostRootfsUser)
-	if err != nil {
-		return err
-	}
-	c.init = set.Init
-	if config.Checkpoint != "" {
-		if err := c.refuseCheckpoint("cannot be restored from a checkpoint", errdefs.ErrInvalidArgument); err != nil {
-			return err
-		}
-		if err := host.RefuseCheckpoint("cannot be restored from a checkpoint", errdefs.ErrInvalidArgument); err != nil {
-			return err
-		}
-	}
-	c.host = &host
-	bundle := &bundleHook{index: &m.index, id: config.ID, dir: config.Bundle, state: cleanup.State{
-		Root: config.Root, SystemdCgroup: config.SystemdCgroup, PidFile: set.PidFile.Text,
+// addHooks adds to config the hooks for what c has in addition to what the runtime makes.
+func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.Mount, set settings.Settings) {
+	record := &record{index: &m.index, id: config.ID, bundle: config.Bundle, parts: c.parts, state: cleanup.State{
+		Root: config.Root, SystemdCgroup: config.SystemdCgroup,
 	}}
 	if set.StopIsSet { // else the delete command kills immediately
-		bundle.state.Stop = set.Stop
+		record.state.Stop = set.Stop
 	}
-	c.bundle = bundle
-	state := stateHook{bundle: bundle}
-	rootfs := &rootfsHook{image: image, host: &host, suspend: m.io.Children.Suspend, bundle: config.Bundle}
-	hooks := []process.Hook{bundle, rootfs}
+	config.Exited, config.Deleted = record.Exited, record.Deleted
+	hooks := []process.Hook{firstHook{record: record}}
+	if len(image) > 0 {
+		hooks = append(hooks, &rootfsHook{image: image, suspend: m.io.Children.Suspend, bundle: config.Bundle})
+	}
 	if set.CPUSetSource.IsSet() {
 		follows := cpuset.NewHook(m.cpusets, m.cgroups, set.CPUSetSource, set.CPUSetSources, set.CPUSetMems)
 		hooks, config.CPUSet = append(hooks, follows), follows
 	}
-	if !host.IsEmpty() {
-		hooks = append(hooks, &host)
+	for _, p := range c.parts {
+		hooks = append(hooks, p)
 	}
-	if set.NotifyTimeout > 0 {
-		c.notify = notify.NewHook(set.NotifyTimeout)
-		hooks = append(hooks, c.notify)
-	}
-	if set.Listen.IsSet() {
-		state.sockets = listen.NewHook(set.Listen)
-		hooks = append(hooks, state.sockets)
-	}
-	if set.PidFile.IsSet() {
-		hooks = append(hooks, pidfile.NewHook(set.PidFile))
-	}
-	config.Hooks, config.Exited, config.Deleted = append(hooks, state), state.exited, bundle.deleted
-	return nil
+	config.Hooks = append(hooks, lastHook{record: record})
 }
 
-// bundleHook writes what the delete command has to know (pkg/cleanup) before anything else is made.
-type bundleHook struct {
-	process.NoHook
-	index   *cleanup.Index
-	id, dir string
-	state   cleanup.State
+// record is what the delete command has to know (pkg/cleanup). Calls are one at a time.
+type record struct {
+	index      *cleanup.Index
+	id, bundle string
+	parts      []*extension.Part
+	state      cleanup.State
 }
 
-func (h *bundleHook) Prepare(context.Context, *process.Config) error {
-	// An earlier container with this bundle may have left it.
-	if err := cleanup.RemoveAnswer(h.dir); err != nil {
+func (r *record) write() (err error) {
+	if r.state.Extensions, err = extension.Records(r.parts); err != nil {
 		return err
 	}
-	if err := h.index.Add(h.id, h.dir, h.state.Root); err != nil {
+	return r.state.Write(r.bundle)
+}
+
+// update writes what has become known. It logs an error: a missing record is better than a missing container.
+func (r *record) update() {
+	if err := r.write(); err != nil {
+		log.L.WithError(err).WithField("container", r.id).Warn("write the pid and the exit for the delete command")
+	}
+}
+
+func (r *record) Exited(exit process.Exit) {
+	r.state.Exit = &exit
+	r.update()
+}
+
+func (r *record) Deleted() { r.index.LeaveAnswer(r.bundle, r.state) }
+
+// firstHook makes the record before anything else is made.
+type firstHook struct {
+	process.NoHook
+	*record
+}
+
+func (h firstHook) Prepare(context.Context, *process.Config) error {
+	// An earlier container with this bundle may have left it.
+	if err := cleanup.RemoveAnswer(h.bundle); err != nil {
+		return err
+	}
+	if err := h.index.Add(h.id, h.bundle, h.state.Root); err != nil {
 		return fmt.Errorf("list it for the delete command: %w", err)
 	}
-	return h.state.Write(h.dir)
+	return h.write()
 }
 
-func (h *bundleHook) Removed() error {
-	err := cleanup.RemoveState(h.dir)
-	return errors.Join(err, h.index.Remove(h.id, h.dir))
+func (h firstHook) Removed() error {
+	err := cleanup.RemoveState(h.bundle)
+	return errors.Join(err, h.index.Remove(h.id, h.bundle))
 }
 
-func (h *bundleHook) deleted() { h.index.LeaveAnswer(h.dir, h.state) }
-
-// stateHook adds to the state what is known when init exists and when it exits. It comes after the hook for the
-// sockets.
-type stateHook struct {
+// lastHook adds to the record what is known when init exists.
+type lastHook struct {
 	process.NoHook
-	bundle  *bundleHook
-	sockets *listen.Hook // nil: none
+	*record
 }
 
-func (h stateHook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
-	h.bundle.state.Pid = init.Pid()
-	if h.sockets != nil {
-		h.bundle.state.Sockets = h.sockets.Left()
-	}
-	h.written(h.bundle.state.Write(h.bundle.dir))
+func (h lastHook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
+	h.state.Pid = init.Pid()
+	h.update()
 	return nil
 }
 
-func (h stateHook) exited(exit process.Exit) {
-	h.bundle.state.Exit = &exit
-	h.written(h.bundle.state.Write(h.bundle.dir))
-}
-
-// written logs err: a missing state is better than a missing container.
-func (h stateHook) written(err error) {
-	if err != nil {
-		log.L.WithError(err).WithField("container", h.bundle.id).Warn("write the pid and the exit for the delete command")
-	}
-}
-
-// rootfsHook mounts the root file system: an image, or an empty one for directories of the host.
+// rootfsHook mounts an image.
 type rootfsHook struct {
 	process.NoHook
 	image   []mount.Mount
-	host    *hostrootfs.Rootfs
 	suspend func() (resume func()) // suspends the reaper while mount helpers may run
 	bundle  string
 	made    string // directory that Prepare made, or ""
 	mounted bool   // something is, perhaps only the first of several mounts
 }
 
-func (h *rootfsHook) Prepare(_ context.Context, c *process.Config) error {
-	mounts, err := h.host.RootMounts(c, h.image)
-	if err != nil || len(mounts) == 0 {
-		return err
-	}
+func (h *rootfsHook) Prepare(context.Context, *process.Config) error {
 	defer h.suspend()()
 	target := filepath.Join(h.bundle, rootfsDir)
-	if err = os.Mkdir(target, 0o711); err == nil {
+	if err := os.Mkdir(target, 0o711); err == nil {
 		h.made = target
 	} else if !errors.Is(err, os.ErrExist) {
 		return err
 	}
 	h.mounted = true
-	if err := mount.All(mounts, target); err != nil {
-		return fmt.Errorf("mount root file system %s: %w", describe(mounts), err)
+	if err := mount.All(h.image, target); err != nil {
+		return fmt.Errorf("mount root file system %s: %w", describe(h.image), err)
 	}
 	return nil
 }

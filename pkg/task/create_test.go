@@ -175,7 +175,7 @@ func TestCreate_AsksTheRuntime(t *testing.T) {
 func cleanUp(t *testing.T, bundle string) (int, process.Exit, error) {
 	t.Helper()
 	container := func(context.Context, process.Config) error { return nil }
-	return cleanup.Request{Namespace: "ns", ID: "c1", Bundle: bundle, Container: container}.Run(t.Context())
+	return cleanup.Request{Namespace: "ns", ID: "c1", Bundle: bundle, Container: container, Extensions: extensions}.Run(t.Context())
 }
 
 // The shim writes init's exit before it tells it, so that a delete command that

@@ -66,11 +66,11 @@ func FuzzSpec(f *testing.F) {
 			t.Errorf("%q is accepted with the process %+v", data, p)
 		}
 		systemdCgroup(spec)
-		s, err := settings.Parse(spec, options.Options{}, "ns", "id")
+		s, err := extensions.Settings().Parse(spec, options.Options{}, "ns", "id")
 		if err != nil && !errdefs.IsInvalidArgument(err) && !errdefs.IsPermissionDenied(err) {
 			t.Errorf("settings of %q: %v", data, err)
 		}
-		if err == nil && (s.PidFile.IsSet() || s.HostRootfsMask.IsSet()) {
+		if err == nil && (s.Of("pid-file").IsSet() || s.Of("host-rootfs.mask").IsSet()) {
 			t.Errorf("%q reaches the host, which no option allows", data)
 		}
 		again, err := json.Marshal(spec)

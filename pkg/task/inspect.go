@@ -5,15 +5,18 @@ package task
 
 import (
 	"sandbox.internal/shim/pkg/inspect"
-	"sandbox.internal/shim/pkg/settings"
 )
 
 // Inspect returns all that is known about the container, with at most maxExecs of its execs. It never blocks.
 func (c *Container) Inspect(maxExecs int) inspect.ContainerInfo {
 	answer := c.Container.Inspect(maxExecs)
-	answer.Settings = settings.List(c.annotations, c.options)
+	answer.Settings = c.settings.List(c.annotations, c.options)
 	answer.Annotations = c.annotations
-	answer.HostRootfs = c.host.Inspect()
+	for _, p := range c.parts {
+		if p.Inspect != nil {
+			p.Inspect(&answer)
+		}
+	}
 	if s := c.CPUSet(); s != nil {
 		answer.CPUSet = &inspect.CPUSet{
 			Source: s.Source, CPUs: s.CPUs.String(), Mems: s.Mems.String(), Writes: s.Writes, Pinned: s.Pinned,
@@ -22,8 +25,17 @@ func (c *Container) Inspect(maxExecs int) inspect.ContainerInfo {
 			answer.CPUSet.Error = s.Err.Error()
 		}
 	}
-	if s := c.Notified(); s != nil {
-		answer.Notify = &inspect.Notify{Ready: s.Ready, Status: s.Status, Errno: s.Errno}
-	}
 	return answer
+}
+
+// Notified returns what init reported of its readiness, or nil if Start does not wait for that.
+func (c *Container) Notified() *inspect.Notify {
+	for _, p := range c.parts {
+		if p.AwaitReady != nil {
+			var answer inspect.ContainerInfo
+			p.Inspect(&answer)
+			return answer.Notify
+		}
+	}
+	return nil
 }

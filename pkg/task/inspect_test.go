@@ -33,7 +33,7 @@ func TestInspect_TellsOfSettingsReadinessAndTheHost(t *testing.T) {
 	spec := annotated("notify", "true", "host-rootfs", h+"/usr,"+h+"/opt:/o:rw", "host-rootfs.mask", "none")
 	spec.Root.Path = t.TempDir()
 	s := newManager(t, &fakeEngine{pid: nobody})
-	o := allowing(options.Options{StopTimeout: "3s"})
+	o := allowing(options.Options{Settings: map[string]string{"StopTimeout": "3s"}})
 	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: testx.NewBundle(t, spec), Options: o})
 	testx.Must(t, err)
 	got := c.Inspect(inspect.MaxExecs)

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cpuset"
-	"sandbox.internal/shim/pkg/hostrootfs"
-	"sandbox.internal/shim/pkg/notify"
+	"sandbox.internal/shim/pkg/extension"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stats"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -40,18 +40,23 @@ func (m *Manager) Start(ctx context.Context, containerID, execID string) (*proce
 	if err := p.Start(ctx); err != nil {
 		return nil, err
 	}
-	if execID != "" || c.notify == nil || c.Restored() { // it was ready before it was checkpointed
+	if execID != "" || c.Restored() { // it was ready before it was checkpointed
 		return p, nil
 	}
-	return p, c.awaitReady(ctx)
+	for _, part := range c.parts {
+		if part.AwaitReady != nil {
+			return p, c.awaitReady(ctx, part.AwaitReady)
+		}
+	}
+	return p, nil
 }
 
 // awaitReady waits until init reports that it is ready. The wait continues in the background when ctx ends: init runs,
 // and has to be ready in time even if containerd is restarted meanwhile.
-func (c *Container) awaitReady(ctx context.Context) error {
+func (c *Container) awaitReady(ctx context.Context, await func(init *process.Process) error) error {
 	ready := make(chan error, 1)
 	go func() { // ends with the time-out or init's exit at the latest; Start succeeds once, so it is the only one
-		err := c.notify.AwaitReady(c.Init())
+		err := await(c.Init())
 		if err != nil {
 			err = fmt.Errorf("container %q: start: %w", c.ID(), err)
 			if ctx.Err() != nil {
@@ -80,7 +85,11 @@ func (m *Manager) Exec(c *Container, execID string, spec *specs.Process, io stdi
 	if err := checkProcess("spec", spec); err != nil {
 		return fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, err)
 	}
-	c.host.SetUser(spec)
+	for _, p := range c.parts {
+		if p.Exec != nil {
+			p.Exec(spec)
+		}
+	}
 	io.ID, io.Host = execID, m.io
 	io.SplitStderr = !c.ofCRI
 	return c.AddExec(execID, spec, io)
@@ -140,16 +149,14 @@ func ofCRI(spec *specs.Spec) bool { return spec.Annotations[criTypeAnnotation] !
 type Container struct {
 	*process.Container
 	cpusets     *cpuset.Reconciler
-	bundle      *bundleHook
+	settings    settings.Table
 	options     options.Options
 	annotations map[string]string // of the configuration
-	notify      *notify.Hook      // nil: Start does not wait for it
-	host        *hostrootfs.Rootfs
+	parts       []*extension.Part
 	stop        process.Stop
 	stopIsSet   bool // a setting says how it is to be stopped
 	joinsPIDs   bool // it is in the PID namespace of another container
 	ofCRI       bool // containerd's CRI plugin made it
-	init        bool // a small init is its first process
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -214,30 +221,10 @@ func (c *Container) CPUSet() *cpuset.State {
 	return nil
 }
 
-// Notified returns what init reported through its notify socket, or nil if it has none.
-func (c *Container) Notified() *notify.State {
-	if c.notify == nil {
-		return nil
-	}
-	state := c.notify.State()
-	return &state
-}
-
-// refuseCheckpoint returns an error of the given class for a container with an init: criu cannot restore a program
-// without a file.
-func (c *Container) refuseCheckpoint(what string, class error) error {
-	if !c.init {
-		return nil
-	}
-	return fmt.Errorf("setting init = true: such a container %s: %w", what, class)
-}
-
-// Checkpoint writes the container's state to disk. It refuses a container with an init or with directories of the host.
+// Checkpoint writes the container's state to disk, unless an extension refuses that.
 func (c *Container) Checkpoint(ctx context.Context, r process.CheckpointRequest) error {
-	if err := c.refuseCheckpoint("cannot be checkpointed", errdefs.ErrFailedPrecondition); err != nil {
-		return fmt.Errorf("container %q: checkpoint: %w", c.ID(), err)
-	}
-	if err := c.host.RefuseCheckpoint("cannot be checkpointed", errdefs.ErrFailedPrecondition); err != nil {
+	err := extension.RefuseCheckpoint(c.parts, "cannot be checkpointed", errdefs.ErrFailedPrecondition)
+	if err != nil {
 		return fmt.Errorf("container %q: checkpoint: %w", c.ID(), err)
 	}
 	return c.Container.Checkpoint(ctx, r)

@@ -5,7 +5,9 @@ package task
 
 import (
 	"io"
+	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,9 +16,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/cleanup"
-	"sandbox.internal/shim/pkg/idmap"
-	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
@@ -41,7 +40,7 @@ func TestListen_RefusesSettings(t *testing.T) {
 		}
 		bundle := newBundle(t, spec)
 		before := files(t, bundle)
-		r := CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{Listen: tc.option})}
+		r := CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{Settings: map[string]string{"Listen": tc.option}})}
 		_, err := newManager(t, &fakeEngine{}).Create(t.Context(), r)
 		wantInvalid(t, err, tc.want)
 		if got := files(t, bundle); got != before {
@@ -149,20 +148,15 @@ func TestListen_AnOpenSocketIsRemovedByALaterCleanup(t *testing.T) {
 	bundle := newBundle(t, goodSpec())
 	root, err := os.Getwd()
 	must(t, err)
-	list, err := listen.Parse("unix:///s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: "s"})
 	must(t, err)
-	sockets, err := listen.Open(t.Context(), list, listen.Network{})
-	must(t, err)
-	defer sockets.Close()
-	bound, err := listen.Bind(list, sockets, root, idmap.Owner{UID: os.Getuid(), GID: os.Getgid()})
-	must(t, err)
-	defer bound.Remove()
-	onVolumes, err := bound.Left(root, []listen.Volume{{Source: root, Destination: "/"}})
-	must(t, err)
-	must(t, cleanup.State{Root: "/r", Sockets: onVolumes}.Write(bundle))
+	l.SetUnlinkOnClose(false)
+	// As releases before pkg/extension wrote it.
+	text := `{"Root":"/r","Sockets":[{"Volume":"` + root + `","Dir":".","Name":"s","In":{"Dev":1,"Ino":2}}]}`
+	must(t, os.WriteFile(filepath.Join(bundle, "shim.json"), []byte(text), 0o600))
 	for _, open := range []bool{true, false} {
 		if !open {
-			sockets.Close()
+			must(t, l.Close())
 		}
 		_, _, err := cleanUp(t, bundle)
 		must(t, err)

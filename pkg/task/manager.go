@@ -9,7 +9,7 @@
 //
 // Start has one for a container that reports when it is ready; it ends with the time-out or with init's exit. StopAll
 // and StopContainers have one for each container, and wait for them. Hooks own theirs: the cpuset.Reconciler's ends
-// with the last container that follows a source, or with Close; the notify.Receiver's with the container.
+// with the last container that follows a source, or with Close; those of an extension with the container.
 //
 // # Locks
 //
@@ -34,7 +34,9 @@ import (
 	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/extension"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -46,6 +48,9 @@ type Manager struct {
 	cgroups cgroups.CGMode
 	cpusets *cpuset.Reconciler // has a goroutine while a container follows the cpuset of another cgroup
 	index   cleanup.Index      // on disk, for the delete command
+
+	extensions extension.List
+	settings   settings.Table
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -70,9 +75,9 @@ type entry struct {
 const cgroupRoot = "/sys/fs/cgroup"
 
 // New makes a Manager without containers.
-func New(runtime process.Runtime, events *event.Queue, io *stdio.Host) *Manager {
+func New(runtime process.Runtime, events *event.Queue, io *stdio.Host, extensions ...extension.Extension) *Manager {
 	return &Manager{
-		runtime: runtime, events: events, io: io,
+		runtime: runtime, events: events, io: io, extensions: extensions, settings: extension.List(extensions).Settings(),
 		cgroups: cgroups.Mode(), cpusets: cpuset.New(cgroupRoot, cpuset.Inotify),
 		containers: map[string]*entry{}, done: make(chan struct{}),
 	}
@@ -80,6 +85,11 @@ func New(runtime process.Runtime, events *event.Queue, io *stdio.Host) *Manager 
 
 // Namespace returns the containerd namespace of all containers.
 func (m *Manager) Namespace() string { return m.io.Namespace }
+
+// CheckAnnotations refuses annotations with this shim's prefix that nobody reads.
+func (m *Manager) CheckAnnotations(annotations map[string]string) error {
+	return m.settings.CheckAnnotations(annotations)
+}
 
 // Container returns a container. The error is errdefs.ErrNotFound for an unknown id and, as with the runc shim, before
 // the end of its Create. For every other class containerd logs an error and tells its client that the status is UNKNOWN

@@ -4,6 +4,7 @@
 package task
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -42,7 +43,7 @@ func TestPidFile_LivesAsLongAsTheContainer(t *testing.T) {
 		there string // before
 	}{
 		{name: "by annotation", spec: annotated("pid-file", dir+"/a.pid"), path: dir + "/a.pid"},
-		{name: "by option", spec: goodSpec(), o: options.Options{PidFile: dir + "/{namespace}-{id}.pid"}, path: dir + "/ns-c1.pid"},
+		{name: "by option", spec: goodSpec(), o: options.Options{Settings: map[string]string{"PidFile": dir + "/{namespace}-{id}.pid"}}, path: dir + "/ns-c1.pid"},
 		{name: "in place of one that was left", spec: annotated("pid-file", dir+"/b.pid"), path: dir + "/b.pid", there: "77\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -98,7 +99,7 @@ func TestPidFile_OfADeadShimIsRemoved(t *testing.T) {
 func TestPidFile_OfAHalfMadeContainerIsRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	bundle := newBundle(t, annotated("pid-file", path))
-	must(t, cleanup.State{Root: "/run/r", PidFile: path}.Write(bundle))
+	must(t, cleanup.State{Root: "/run/r", Extensions: map[string]json.RawMessage{"pid-file": json.RawMessage(strconv.Quote(path))}}.Write(bundle))
 	init := exec.Command("true")
 	must(t, init.Run())
 	must(t, os.WriteFile(path, []byte(strconv.Itoa(init.Process.Pid)), 0o600))
@@ -129,7 +130,7 @@ func TestPidFile_RefusesPaths(t *testing.T) {
 	if got := files(t, dir); got != "empty link long passwd pid" {
 		t.Errorf("the directory has %s", got)
 	}
-	_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec()), Options: options.Options{PidFile: dir + "/one"}})
+	_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec()), Options: options.Options{Settings: map[string]string{"PidFile": dir + "/one"}}})
 	wantInvalid(t, err, "runtime options: PidFile", "{id}")
 }
 

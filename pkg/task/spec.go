@@ -21,7 +21,6 @@ import (
 
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/resources"
-	"sandbox.internal/shim/pkg/settings"
 )
 
 // Names in a bundle: the OCI runtime specification's (bundle.md), and containerd's, which mounts a snapshot at rootfs.
@@ -81,7 +80,6 @@ func checkSpecOn(spec *specs.Spec, h resources.Host) error {
 		idmap.Check("linux.uidMappings", spec.Linux.UIDMappings),
 		idmap.Check("linux.gidMappings", spec.Linux.GIDMappings),
 		checkProcess("process", spec.Process),
-		settings.CheckAnnotations(spec.Annotations),
 		resources.Check(spec.Linux.Resources, h),
 	)
 }

@@ -25,6 +25,12 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/extension"
+	"sandbox.internal/shim/pkg/extension/hostrootfs"
+	"sandbox.internal/shim/pkg/extension/initproc"
+	"sandbox.internal/shim/pkg/extension/listen"
+	"sandbox.internal/shim/pkg/extension/notify"
+	"sandbox.internal/shim/pkg/extension/pidfile"
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/options"
@@ -175,6 +181,11 @@ func (h *fakeHandle) Signal(sig syscall.Signal) error {
 	return nil
 }
 
+// extensions are all that there are.
+var extensions = extension.List{
+	initproc.Extension(), hostrootfs.Extension(), notify.Extension(), listen.Extension(), pidfile.Extension(),
+}
+
 func newManager(t *testing.T, e *fakeEngine) *Manager {
 	t.Helper()
 	return newManagerTelling(t, e, func(event.Event) {})
@@ -185,7 +196,7 @@ func newManagerTelling(t *testing.T, e *fakeEngine, told func(event.Event)) *Man
 	t.Helper()
 	queue := event.NewQueue(func(_ context.Context, ev event.Event, _ time.Time) error { told(ev); return nil })
 	t.Cleanup(func() { must(t, queue.Close(context.Background())) })
-	return New(e, queue, stdio.NewHost("ns", noReaper{}))
+	return New(e, queue, stdio.NewHost("ns", noReaper{}), extensions...)
 }
 
 func goodSpec() *specs.Spec {
@@ -208,9 +219,7 @@ func annotated(pairs ...string) *specs.Spec {
 
 // allowing are the options, and all annotations are allowed.
 func allowing(o options.Options) options.Options {
-	for _, key := range settings.UnsafeAnnotations() {
-		o.AllowUnsafeAnnotations = append(o.AllowUnsafeAnnotations, strings.TrimPrefix(key, settings.Prefix))
-	}
+	o.AllowUnsafeAnnotations = extensions.Settings().Unsafe()
 	return o
 }
 

@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pidfile writes and removes files that hold the process id of a container's init; [Hook] does so when one is
-// created and deleted. A file with anything else is neither replaced nor removed. A container may change the directory
-// at any moment, since the directory may be in a volume of the container.
+// Package pidfile writes and removes files that hold the process id of a container's init. A file with anything else is
+// neither replaced nor removed. A container may change the directory at any moment, since the directory may be in a
+// volume of the container.
 package pidfile
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,35 +21,53 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/extension"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// Hook is the [process.Hook] of a container with a pid file: the file is written before init is reported to anybody.
-type Hook struct {
+// Extension returns the extension pid-file. A file is written before init is reported to anybody.
+func Extension() extension.Extension {
+	return extension.Extension{
+		Name:     "pid-file",
+		Settings: []settings.Setting{{Name: "pid-file", Option: "PidFile", Unsafe: true}},
+		New: func(values settings.Values) (*extension.Part, error) {
+			v := values.Of("pid-file")
+			if !v.IsSet() {
+				return nil, nil //nolint:nilnil // nothing was asked for
+			}
+			if !v.ByAnnotation && !strings.Contains(v.Text, "{id}") {
+				return nil, v.Refuse("a path with {id} in it, since it is for all containers")
+			}
+			v.Text = values.Expand(v.Text)
+			path := v.Text
+			if !filepath.IsAbs(path) || path == "/" || filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
+				return nil, v.Refuse("the absolute path of a file, without . and ..")
+			}
+			return &extension.Part{Hook: &hook{setting: v}, Record: func() any { return path }}, nil
+		},
+		CleanUp: func(_ context.Context, left extension.Left) error {
+			if left.Record == nil {
+				return nil
+			}
+			var path string
+			if err := json.Unmarshal(left.Record, &path); err != nil {
+				return fmt.Errorf("pid file: %w", err)
+			}
+			return removeFile(path, left.Pid)
+		},
+	}
+}
+
+type hook struct {
 	process.NoHook
 	setting settings.Value
 	pid     int // 0 until the file is written
 }
 
-// NewHook returns the hook for a setting that is set.
-func NewHook(setting settings.Value) *Hook { return &Hook{setting: setting} }
-
-// CheckPath checks the form of a path.
-func CheckPath(setting settings.Value) error {
-	path := setting.Text
-	if !filepath.IsAbs(path) || path == "/" || filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
-		return setting.Refuse("the absolute path of a file, without . and ..")
-	}
-	return nil
-}
-
-// Prepare implements [process.Hook]. It checks the path.
-func (h *Hook) Prepare(context.Context, *process.Config) error {
-	if err := CheckPath(h.setting); err != nil {
-		return err
-	}
+// Prepare implements [process.Hook].
+func (h *hook) Prepare(context.Context, *process.Config) error {
 	err := in(h.setting.Text, func(dir *os.Root, name string) error { _, err := read(dir, name); return err })
 	switch {
 	case noDir(err):
@@ -60,17 +79,17 @@ func (h *Hook) Prepare(context.Context, *process.Config) error {
 }
 
 // Created implements [process.Hook].
-func (h *Hook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
+func (h *hook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
 	h.pid = init.Pid()
 	return in(h.setting.Text, func(dir *os.Root, name string) error { return write(dir, name, h.pid) })
 }
 
 // Removed implements [process.Hook].
-func (h *Hook) Removed() error {
+func (h *hook) Removed() error {
 	if h.pid == 0 {
 		return nil
 	}
-	return Remove(h.setting.Text, h.pid)
+	return removeFile(h.setting.Text, h.pid)
 }
 
 // write makes a pid file, or replaces one. The file has mode 0644 and no newline, like those of runc and containerd.
@@ -81,12 +100,9 @@ func write(dir *os.Root, name string, pid int) error {
 	return unixfile.WriteIn(dir, name, []byte(strconv.Itoa(pid)), 0o644)
 }
 
-// Remove removes the pid file at path, unless the file holds another pid and so is another container's. 0 stands for
-// the pid of any process that is dead: the shim died before it recorded the pid. An empty path means no file.
-func Remove(path string, pid int) error {
-	if path == "" {
-		return nil
-	}
+// removeFile removes the pid file at path, unless the file holds another pid and so is another container's. 0 stands
+// for the pid of any process that is dead: the shim died before it recorded the pid.
+func removeFile(path string, pid int) error {
 	err := in(path, func(dir *os.Root, name string) error { return remove(dir, name, pid) })
 	if noDir(err) || errdefs.IsInvalidArgument(err) {
 		return nil // something else is there

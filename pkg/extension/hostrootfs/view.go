@@ -63,7 +63,6 @@ type view struct {
 	entries []entry
 	taken   []mountPoint // where something else is mounted in the entry, or in its place
 	mounts  []specs.Mount
-	late    []entry // that Created mounts
 }
 
 // mountPoint is where something else is mounted in a directory.
@@ -145,7 +144,6 @@ func (v *view) addParts(dir, container, point string) error {
 }
 
 func (v *view) addPart(e entry, mode fs.FileMode, point string) error {
-	late := v.hidden.only[filepath.Dir(e.host)] != nil && !slices.Contains(early, filepath.Base(e.host))
 	if mode&fs.ModeSymlink != 0 {
 		target, ok := v.hidden.leadsOut(e.host, v.entries)
 		if !ok {
@@ -160,11 +158,7 @@ func (v *view) addPart(e entry, mode fs.FileMode, point string) error {
 	if err := v.makePoint(point, file); err != nil {
 		return err
 	}
-	if late && !slices.ContainsFunc(v.taken, func(t mountPoint) bool { return below(t.path, e.container) }) {
-		v.late = append(v.late, e)
-	} else {
-		v.mounts = append(v.mounts, e.bind())
-	}
+	v.mounts = append(v.mounts, e.bind())
 	return nil
 }
 

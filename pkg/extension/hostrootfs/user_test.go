@@ -103,17 +103,17 @@ func TestUser_OfAProcess(t *testing.T) {
 		},
 	} {
 		got := tc.in
-		h.SetUser(&got)
+		h.setUser(&got)
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
 		}
 	}
 	root, process := Rootfs{user: &hostUser{}}, specs.Process{Capabilities: &specs.LinuxCapabilities{Permitted: kill}}
-	if root.SetUser(&process); process.NoNewPrivileges || len(process.Capabilities.Permitted) == 0 {
+	if root.setUser(&process); process.NoNewPrivileges || len(process.Capabilities.Permitted) == 0 {
 		t.Errorf("as root the process is %+v, want it with its privileges", process)
 	}
 	none, process := Rootfs{}, specs.Process{}
-	if none.SetUser(&process); !cmp.Equal(process, specs.Process{}) {
+	if none.setUser(&process); !cmp.Equal(process, specs.Process{}) {
 		t.Errorf("without the setting the process is %+v", process)
 	}
 }

@@ -5,7 +5,6 @@ package listen
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,10 +12,12 @@ import (
 	"path"
 	"path/filepath"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/osthread"
+	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
@@ -227,159 +228,55 @@ func withFSIDs(owner idmap.Owner, f func() error) (err error) {
 	return f()
 }
 
-// Volume is a directory of the host, and its path in the container.
-type Volume struct{ Source, Destination string }
-
-// File identifies the file of a unix socket for a later process that has neither the socket nor the container's mounts.
+// File is the file of a unix socket, for a later process that has neither the socket nor the container's mounts.
 type File struct {
 	Volume string // a directory of the host
-	Dir    string // below Volume, without links; the container may have changed it since
+	Dir    string // below Volume; the container may have changed it since
 	Name   string
-	In, ID Identity // of the directory and of the file
 }
 
-// Identity identifies a file. Where the file system records when a file was made (to some milliseconds), it differs
-// from that of a later file with the same inode number.
-type Identity struct {
-	Dev, Ino uint64
-	Born     int64 `json:",omitempty"` // in nanoseconds; 0 where it is not known
-}
-
-func identity(fd int) (Identity, error) {
-	var s unix.Statx_t
-	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &s); err != nil {
-		return Identity{}, os.NewSyscallError("statx", err)
-	}
-	id := Identity{Dev: unix.Mkdev(s.Dev_major, s.Dev_minor), Ino: s.Ino}
-	if s.Mask&unix.STATX_BTIME != 0 {
-		id.Born = s.Btime.Sec*1e9 + int64(s.Btime.Nsec)
-	}
-	return id, nil
-}
-
-// Left lists the files that remain when the container's mounts are gone: those on its volumes. root is as in Bind.
-func (b *Bound) Left(root string, volumes []Volume) ([]File, error) {
-	top, err := os.Readlink(root)
-	if errors.Is(err, unix.EINVAL) { // no link of proc(5)
-		top, err = root, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var list []File
-	for _, f := range b.files {
-		inside, err := nameBelow(top, f.dir)
-		if err != nil {
-			return nil, err
+// onHost returns the files of sockets in the root file system and on volumes, by their paths without regard to links.
+func onHost(list []Address, c *process.Config) (files []File) {
+	mounts := append([]specs.Mount{{Destination: "/", Source: c.Rootfs}}, c.Spec.Mounts...)
+	for _, a := range list {
+		if a.Path == "" {
+			continue
 		}
-		in, inErr := identity(f.dir)
-		id, idErr := identity(f.made)
-		if err := errors.Join(inErr, idErr); err != nil {
-			return nil, err
-		}
-		left := File{Name: f.name, In: in, ID: id}
-		// Where volumes are mounted over each other, the one with the directory counts.
-		for _, v := range volumes {
-			mountPoint, err := v.mountPoint(root, top)
-			if err != nil {
-				continue // it is a file, or gone
-			}
-			left.Volume = v.Source
-			left.Dir, err = filepath.Rel(mountPoint, inside)
-			if err != nil || !filepath.IsLocal(left.Dir) {
-				continue
-			}
-			if dir, err := left.open(); err == nil {
-				_ = unix.Close(dir) // nothing was written
-				list = append(list, left)
-				break
+		innermost := ""
+		f := File{Name: path.Base(a.Path)}
+		for _, m := range mounts { // one that is no bind mount has no source that is a directory
+			at := path.Clean(m.Destination)
+			dir, err := filepath.Rel(at, path.Dir(a.Path))
+			if err == nil && filepath.IsLocal(dir) && len(at) >= len(innermost) {
+				innermost, f.Volume, f.Dir = at, m.Source, dir
 			}
 		}
+		if !filepath.IsAbs(f.Volume) {
+			f.Volume = filepath.Join(c.Bundle, f.Volume)
+		}
+		files = append(files, f)
 	}
-	return list, nil
+	return files
 }
 
-// mountPoint returns where a volume is mounted, without the links that may be on the way to its Destination. top is the
-// path of root.
-func (v Volume) mountPoint(root, top string) (string, error) {
-	dir, err := directory(root, v.Destination, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
-	if err != nil {
-		return "", err
-	}
-	defer unix.Close(dir) //nolint:errcheck // nothing was written
-	return nameBelow(top, dir)
-}
-
-// nameBelow returns the kernel's name of an open file, relative to top.
-func nameBelow(top string, fd int) (string, error) {
-	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err != nil {
-		return "", err
-	}
-	return filepath.Rel(top, path)
-}
-
-// open opens the directory, unless another replaced it. It follows no link that the container may have made.
-func (f File) open() (int, error) {
+// remove removes the file if it is a socket that nobody has open. It follows no link that the container may have made.
+func (f File) remove() error {
 	dir, err := directory(f.Volume, f.Dir, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
-		return -1, err
-	}
-	in, err := identity(dir)
-	if err == nil && in != f.In {
-		err = errors.New("another directory is in its place")
-	}
-	if err != nil {
-		_ = unix.Close(dir) // nothing was written
-		return -1, err
-	}
-	return dir, nil
-}
-
-// remove removes the file if it is still the one that Bind made and nobody has it open. A process that listens there
-// now does not do so for the container. Somebody who shares the directory can still replace it at the last moment, as
-// for [Bound.Remove].
-func (f File) remove() error {
-	dir, err := f.open()
-	if err != nil {
 		return err
 	}
 	defer unix.Close(dir) //nolint:errcheck // nothing was written
-	now, err := file{dir: dir, name: f.Name}.current()
-	if err != nil {
-		return err
-	}
-	defer unix.Close(now.made) //nolint:errcheck // nothing was written
-	id, err := identity(now.made)
-	if err != nil || id != f.ID {
-		return err // nil: the container, or another one, made something else
-	}
-	stale, err := now.stale()
-	if err == nil && !stale {
-		err = errors.New("a process has it open")
-	}
-	if err == nil {
-		now.unlink()
-	}
+	_, err = file{dir: dir, name: f.Name}.removeStale()
 	return err
 }
 
-// RemoveLeft removes the listed files that no process has open. It returns when ctx ends, since a volume may hang.
-func RemoveLeft(ctx context.Context, list []File) error {
-	done := make(chan error, 1)
-	go func() { // ends when the volumes answer
-		var errs []error
-		for _, f := range list {
-			if err := f.remove(); err != nil && !errors.Is(err, os.ErrNotExist) {
-				errs = append(errs, fmt.Errorf("remove socket %q: %w", filepath.Join(f.Volume, f.Dir, f.Name), err))
-			}
+// removeLeft removes those of list.
+func removeLeft(list []File) error {
+	var errs []error
+	for _, f := range list {
+		if err := f.remove(); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove socket %q: %w", filepath.Join(f.Volume, f.Dir, f.Name), err))
 		}
-		done <- errors.Join(errs...)
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return errors.Join(errs...)
 }

@@ -39,18 +39,18 @@ func TestParse(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := State{Status: "s"}
-			extend, ok := got.parse([]byte(tc.text))
+			extend, ok := parse(&got, []byte(tc.text))
 			if diff := cmp.Diff(tc.want, got); diff != "" || !ok || extend != tc.extend {
 				t.Errorf("parse(%q) = %v, %t, want %v, and differs (-want +got):\n%s", tc.text, extend, ok, tc.extend, diff)
 			}
 		})
 	}
 	got := State{Ready: true, Status: "s", Errno: 1}
-	if _, ok := got.parse([]byte("READY=0\nSTATUS=\nERRNO=x")); !ok || got != (State{Ready: true, Errno: 1}) {
+	if _, ok := parse(&got, []byte("READY=0\nSTATUS=\nERRNO=x")); !ok || got != (State{Ready: true, Errno: 1}) {
 		t.Errorf("parse of what changes the status alone = %t, %+v", ok, got)
 	}
 	got = State{}
-	if extend, ok := got.parse([]byte("READY=1\x00\nREADY=1")); ok || extend != 0 || got != (State{}) {
+	if extend, ok := parse(&got, []byte("READY=1\x00\nREADY=1")); ok || extend != 0 || got != (State{}) {
 		t.Errorf("parse of a message with a zero byte = %+v, %v, %t, want nothing and false", got, extend, ok)
 	}
 }
@@ -61,7 +61,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var s State
-		extend, ok := s.parse(data)
+		extend, ok := parse(&s, data)
 		switch {
 		case !ok && (s != State{} || extend != 0):
 			t.Errorf("parse(%q) = %+v, %v, refused and yet something", data, s, extend)

@@ -2,20 +2,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package notify is the receiving side of sd_notify(3): a program says by a datagram on a socket that it is ready, what
-// it is doing, and what went wrong. [Hook] gives a container the socket.
+// it is doing, and what went wrong. [Extension] gives a container the socket, and keeps its Start waiting.
 //
 // # Goroutines and locks
 //
-// A [Receiver] has one goroutine from Receive on, which reads the socket. Close ends it, and joins it in a
-// goroutine of its own, for which it waits within a bound. mu guards what was
-// received so far and is never held over anything that blocks.
+// A [Receiver] has one goroutine from Receive on, which reads the socket. Close ends it, and joins it in a goroutine of
+// its own, for which it waits within a bound. mu guards what was received so far and is never held over anything that
+// blocks.
 //
 // # Promises
 //
 //   - Only messages of the container's processes count. The kernel names the sender of a datagram, whose cgroup is
 //     checked (pkg/cgroup, Contains). Nothing from others is used; their descriptors are closed.
-//   - A sender cannot keep the shim busy. Beyond a hundred messages in a second, or a tenth of a CPU, the rest
-//     waits, and the senders with it, since the kernel's queue is short. Nor can it fill the log.
+//   - A sender cannot keep the shim busy. Beyond a hundred messages in a second the rest waits, and the senders with
+//     it, since the kernel's queue is short. Nor can it fill the log.
 //   - A datagram is read as a whole or not at all, into memory of a fixed size.
 //   - A descriptor that comes with a message is closed once that message and all before it have taken effect, which is
 //     what sd_notify_barrier(3) waits for.
@@ -27,20 +27,15 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path"
 	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
-	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/settings"
+	"sandbox.internal/shim/pkg/inspect"
 )
 
 // Name is the file name of the socket in its directory.
@@ -57,11 +52,7 @@ type Sender struct {
 }
 
 // State is what was received so far.
-type State struct {
-	Ready  bool   `json:"ready"`
-	Status string `json:"status,omitempty"` // the last STATUS
-	Errno  int    `json:"errno,omitempty"`  // the last ERRNO; 0 for none
-}
+type State = inspect.Notify
 
 // Receiver is a socket and what it received.
 type Receiver struct {
@@ -273,85 +264,4 @@ func send(dir, text string, fds ...int) error {
 			return err
 		}
 	}
-}
-
-const (
-	// hookDir is the socket's directory in the bundle, and hookMount in the container, where runc has it.
-	hookDir   = "notify"
-	hookMount = "/run/notify"
-
-	// killTimeout bounds how long AwaitReady waits until an init that it killed has exited.
-	killTimeout = 10 * time.Second
-)
-
-// Hook is the [process.Hook] of a container that reports when it is ready.
-type Hook struct {
-	process.NoHook
-	timeout  time.Duration
-	receiver *Receiver // from Prepare on
-}
-
-// NewHook returns the hook for a container that has timeout to be ready.
-func NewHook(timeout time.Duration) *Hook { return &Hook{timeout: timeout} }
-
-// Prepare implements [process.Hook]. It makes the socket, a mount of it, and a variable that says where it is.
-func (h *Hook) Prepare(_ context.Context, c *process.Config) (err error) {
-	dir := filepath.Join(c.Bundle, hookDir)
-	entry := log.L.WithField("container", c.ID)
-	owner := idmap.Root(c.Spec.Linux.UIDMappings, c.Spec.Linux.GIDMappings)
-	h.receiver, err = Listen(dir, owner, func(text string, fields map[string]any) { entry.WithFields(fields).Info(text) })
-	if err != nil {
-		return fmt.Errorf("notify: %w", err)
-	}
-	c.Spec.Mounts = append(c.Spec.Mounts, specs.Mount{
-		Destination: hookMount, Type: "bind", Source: dir, Options: []string{"bind", "ro", "nosuid", "nodev", "noexec"},
-	})
-	c.SetEnv("NOTIFY_SOCKET", path.Join(hookMount, Name))
-	return nil
-}
-
-// Created implements [process.Hook].
-func (h *Hook) Created(_ context.Context, c process.RuntimeContainer, _ process.Handle) error {
-	h.receiver.Receive(func(s Sender) error { return c.Cgroup().Contains(s.PID, s.PIDFD) })
-	return nil
-}
-
-// Removed implements [process.Hook].
-func (h *Hook) Removed() error {
-	if h.receiver == nil {
-		return nil
-	}
-	return h.receiver.Close()
-}
-
-// State returns what was received so far.
-func (h *Hook) State() State { return h.receiver.State() }
-
-// AwaitReady waits for READY=1 from a container whose init was started, and kills an init that does not send it in
-// time.
-func (h *Hook) AwaitReady(init *process.Process) error {
-	err := h.receiver.Await(h.timeout, settings.MaxTimeout, init.Exited())
-	if err == nil {
-		return nil
-	}
-	if kill := init.Kill(syscall.SIGKILL); kill != nil && !errdefs.IsNotFound(kill) {
-		err = errors.Join(err, kill)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
-	defer cancel()
-	exit, waitErr := init.Wait(ctx)
-	state := h.State()
-	last := fmt.Sprintf("last STATUS %q", state.Status)
-	if state.Errno != 0 {
-		last += fmt.Sprintf(", ERRNO %d (%v)", state.Errno, syscall.Errno(state.Errno))
-	}
-	switch {
-	case errors.Is(err, ErrTimeout):
-		err = fmt.Errorf("%w (notify-timeout %v, which EXTEND_TIMEOUT_USEC may extend to at most %v); "+
-			"the container was killed; %s: %w",
-			err, h.timeout, settings.MaxTimeout, last, context.DeadlineExceeded)
-	case errors.Is(err, ErrExited):
-		err = fmt.Errorf("%w, with status %d; %s: %w", err, exit.Status, last, errdefs.ErrAborted)
-	}
-	return errors.Join(err, waitErr)
 }

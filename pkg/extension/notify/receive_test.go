@@ -38,35 +38,6 @@ func mustSend(t *testing.T, dir string, messages ...string) {
 	}
 }
 
-// To check a sender takes longer the more processes a container has. The shim rests nine times as long in between,
-// so that a container takes a tenth of a CPU at most.
-func TestReceive_RestsInProportionToWhatACheckUses(t *testing.T) {
-	type check struct{ began, ended time.Time }
-	const used = 20 * time.Millisecond
-	checks := make(chan check)
-	_, dir := receiver(t, func(Sender) error {
-		began := time.Now()
-		for spent := time.Duration(0); spent < used; {
-			spent += ofThread(func() {
-				for start := time.Now(); time.Since(start) < time.Millisecond; { // it needs the CPU, or waits for it
-					continue
-				}
-			})
-		}
-		checks <- check{began, time.Now()}
-		return nil
-	})
-	mustSend(t, dir, "STATUS=x", "STATUS=x", "STATUS=x", "STATUS=x") // for which the socket has room
-	last := <-checks
-	for range 3 {
-		next := <-checks
-		if rest := next.began.Sub(last.ended); rest < 9*used {
-			t.Errorf("%v of rest after a check that used %v, want %v", rest, used, 9*used)
-		}
-		last = next
-	}
-}
-
 // On a busy machine a check takes long without using the CPU.
 func TestAwait_ReadyBehindACheckThatWaited(t *testing.T) {
 	first := true

@@ -19,7 +19,7 @@ import (
 
 // Words in settings.
 const (
-	Off         = "off"
+	off         = "off"
 	defaultWord = "default"
 	noMask      = "none"
 )
@@ -29,6 +29,48 @@ var defaultDirs = []string{"/bin", "/etc", "/lib", "/lib32", "/lib64", "/run/res
 
 func refuse(v settings.Value, format string, args ...any) error {
 	return v.Refuse(fmt.Sprintf(format, args...))
+}
+
+// parse checks the settings, and looks for what they name on the host.
+func parse(values settings.Values) (h Rootfs, err error) {
+	list, user, taskDir := values.Of("host-rootfs"), values.Of("host-rootfs.user"), values.Of("host-rootfs.task-dir")
+	hides, err := parseMask(values.Of("host-rootfs.mask"))
+	if err != nil {
+		return Rootfs{}, err
+	}
+	isOn := list.IsSet() && list.Text != off
+	switch dir := taskDir.Text; {
+	case user.IsSet() && user.Text == "":
+		return Rootfs{}, user.Refuse("the name or the number of a user of the host, or user:group")
+	case taskDir.IsSet() && (!filepath.IsAbs(dir) || filepath.Clean(dir) != dir || strings.ContainsRune(dir, 0)):
+		return Rootfs{}, taskDir.Refuse("an absolute path without //, . and ..")
+	case user.ByAnnotation && !isOn:
+		return Rootfs{}, user.Needs("host-rootfs", "HostRootfs")
+	case taskDir.ByAnnotation && !isOn:
+		return Rootfs{}, taskDir.Needs("host-rootfs", "HostRootfs")
+	case !isOn:
+		return Rootfs{}, nil
+	}
+	h = Rootfs{setting: list, hidden: newHidden(), taskDir: taskDir.Text}
+	requested, err := parseList(list)
+	if err == nil {
+		h.entries, err = findEntries(list, requested)
+	}
+	if err == nil && user.IsSet() {
+		h.user, err = findUser(user, passwdFile, groupFile)
+	}
+	if err != nil {
+		return Rootfs{}, err
+	}
+	if hides {
+		h.hidden.hideDefault()
+	}
+	for _, e := range h.entries {
+		if path := h.hidden.firstIn(e.host); e.writable && path != "" {
+			return Rootfs{}, refuse(list, "a list in which %q is read-only, since host-rootfs.mask hides %q", e.host, path)
+		}
+	}
+	return h, nil
 }
 
 // entry is a directory or a file of the host, and its place in the container.
@@ -54,7 +96,7 @@ func parseList(s settings.Value) ([]entry, error) {
 		e, ok := parseEntry(element)
 		if !ok {
 			return nil, refuse(s, "%s, %s, or a list, with commas, of %[2]s and host[:container][:ro|:rw] with "+
-				"absolute paths other than / and without . and .., which %[3]q is not", Off, defaultWord, element)
+				"absolute paths other than / and without . and .., which %[3]q is not", off, defaultWord, element)
 		}
 		list = append(list, e)
 	}
@@ -149,9 +191,6 @@ var etcFiles = []string{
 	"alternatives", "java", "java-*", "perl", "python3*", "fonts", "mime.types", "magic", "mtab", // programs
 	"os-release", "*-release", "debian_version",
 }
-
-// early are those that libcontainer mounts, as it needs them: for HOME, and to look up the program.
-var early = []string{"passwd", "alternatives"}
 
 // privateDirs may have secrets too: what not all users of the host may read in them is not shown. The last ones have
 // credentials of services (systemd-creds(1)).

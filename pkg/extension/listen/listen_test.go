@@ -5,7 +5,6 @@ package listen
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -37,7 +36,7 @@ func owner() idmap.Owner { return idmap.Owner{UID: os.Getuid(), GID: os.Getgid()
 func opened(t *testing.T, text string, network Network, root string) (*Sockets, *Bound, error) {
 	t.Helper()
 	list := addresses(t, text)
-	s, err := Open(t.Context(), list, network)
+	s, err := Open(list, network)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -161,22 +160,9 @@ func TestOpen_RefusesAPipeAsNamespace(t *testing.T) {
 			time.AfterFunc(time.Second, func() { _ = f.Close() })
 		}
 	})
-	_, err := Open(t.Context(), addresses(t, "tcp://127.0.0.1:80"), Network{Path: path})
+	_, err := Open(addresses(t, "tcp://127.0.0.1:80"), Network{Path: path})
 	if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), path) || !awake.Stop() {
 		t.Errorf("Open in a pipe = %v, want at once that it is no namespace", err)
-	}
-}
-
-func TestOpen_EndsWithItsContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 20 { // either may come first
-		s, err := Open(ctx, addresses(t, "tcp://127.0.0.1:80"), Network{Own: true})
-		if err == nil {
-			s.Close()
-		} else if !errors.Is(err, context.Canceled) {
-			t.Errorf("Open = %v, want that it was canceled", err)
-		}
 	}
 }
 
@@ -361,7 +347,7 @@ func TestBind_OnAFileSystemOfTheContainersUsers(t *testing.T) {
 		t.Fatal(line, err)
 	}
 	list := addresses(t, "unix:///mnt/dir/x.sock?mode=0640")
-	s, err := Open(t.Context(), list, Network{})
+	s, err := Open(list, Network{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,10 +66,10 @@ func (u *hostUser) check(spec *specs.Spec) error {
 // isRoot does not look at groups: an exec as root with another group is root.
 func isRoot(p *specs.Process) bool { return p.User.UID == 0 }
 
-// SetUser makes a process that names root, as configurations do by default, one of the user of host-rootfs.user, with
+// setUser makes a process that names root, as configurations do by default, one of the user of host-rootfs.user, with
 // the user's groups and, unless it has another, home directory. No process of the container may become another user,
-// unless the setting names root. SetUser replaces what it changes.
-func (h *Rootfs) SetUser(p *specs.Process) {
+// unless the setting names root. setUser replaces what it changes.
+func (h *Rootfs) setUser(p *specs.Process) {
 	if h.user == nil {
 		return
 	}

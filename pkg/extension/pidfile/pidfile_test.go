@@ -52,7 +52,7 @@ func TestPidFile_IsNotLedElsewhere(t *testing.T) {
 	for name, act := range map[string]func() error{
 		"before the check": func() error {
 			exchange()
-			err := NewHook(settings.Value{Key: "k", Text: path}).Prepare(t.Context(), nil)
+			err := (&hook{setting: settings.Value{Key: "k", Text: path}}).Prepare(t.Context(), nil)
 			if !errdefs.IsInvalidArgument(err) {
 				t.Errorf("Prepare = %v, want invalid argument", err)
 			}
@@ -68,7 +68,7 @@ func TestPidFile_IsNotLedElsewhere(t *testing.T) {
 		"while it is written": func() error {
 			return in(path, func(dir *os.Root, name string) error { exchange(); return write(dir, name, 8) })
 		},
-		"before the removal": func() error { exchange(); return Remove(path, 7) },
+		"before the removal": func() error { exchange(); return removeFile(path, 7) },
 		"while it is removed": func() error {
 			return in(path, func(dir *os.Root, name string) error { exchange(); return remove(dir, name, 7) })
 		},
@@ -199,9 +199,9 @@ func TestRemove_SaysThatItCannotTell(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	must(t, writePid(path, os.Getpid()))
 	var removed, prepared error
-	hook := NewHook(settings.Value{Key: "k", Text: path})
+	h := &hook{setting: settings.Value{Key: "k", Text: path}}
 	withoutDescriptors(t, func() {
-		removed, prepared = Remove(path, os.Getpid()), hook.Prepare(t.Context(), nil)
+		removed, prepared = removeFile(path, os.Getpid()), h.Prepare(t.Context(), nil)
 	})
 	for name, err := range map[string]error{"Remove": removed, "Prepare": prepared} {
 		if !errors.Is(err, unix.EMFILE) || errdefs.IsInvalidArgument(err) {
@@ -218,7 +218,7 @@ func TestRemove_WithoutAPidTakesTheFileOfADeadProcessAlone(t *testing.T) {
 	for pid, stays := range map[int]bool{os.Getpid(): true, child.Process.Pid: false} {
 		path := filepath.Join(t.TempDir(), "pid")
 		must(t, os.WriteFile(path, []byte(strconv.Itoa(pid)), 0o600))
-		must(t, Remove(path, 0))
+		must(t, removeFile(path, 0))
 		if _, err := os.Stat(path); (err == nil) != stays {
 			t.Errorf("the file with pid %d: %v, want that it stays: %t", pid, err, stays)
 		}

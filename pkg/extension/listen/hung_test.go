@@ -35,7 +35,7 @@ func TestHook_DoesNotWaitForAVolumeThatHangs(t *testing.T) {
 	hungfs.Mount(t, volume)
 	setting := settings.Value{Key: "the key", Text: "unix://" + first + " unix://" + volume + "/in/s unix://" + last}
 	spec := &specs.Spec{Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}}}}
-	h := NewHook(setting)
+	h := &hook{setting: setting, list: addresses(t, setting.Text)}
 	config := process.Config{ID: "c1", Bundle: dir, Rootfs: dir, Spec: spec}
 	if spec.Process = new(specs.Process); h.Prepare(t.Context(), &config) != nil {
 		t.Fatal("Prepare failed")
@@ -73,7 +73,7 @@ func TestHook_DoesNotWaitForAVolumeThatHangs(t *testing.T) {
 
 // What was given up goes on when the volume answers. By then the descriptors may be those of other files.
 func TestBind_FailsAtTheNextAddressOnceTheSocketsAreClosed(t *testing.T) {
-	s, err := Open(t.Context(), addresses(t, "unix:///a"), Network{})
+	s, err := Open(addresses(t, "unix:///a"), Network{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // show is what a view makes of an entry: its mounts, by destination, and what the skeleton has.
-func show(t *testing.T, h Rootfs, taken ...mountPoint) (mounts, late []string, skeleton string) {
+func show(t *testing.T, h Rootfs, taken ...mountPoint) (mounts []string, skeleton string) {
 	t.Helper()
 	dir := t.TempDir()
 	made, err := os.OpenRoot(dir)
@@ -28,16 +28,13 @@ func show(t *testing.T, h Rootfs, taken ...mountPoint) (mounts, late []string, s
 			t.Errorf("mount %+v, want a bind mount with %s", m, want)
 		}
 	}
-	for _, e := range v.late {
-		late = append(late, e.container)
-	}
-	return mounts, late, filepath.Join(dir, "0")
+	return mounts, filepath.Join(dir, "0")
 }
 
 // parsed is Parse of a list, with these files hidden as well.
 func parsed(t *testing.T, list string, hidden ...string) Rootfs {
 	t.Helper()
-	h, err := parse(list)
+	h, err := parseText(t, list)
 	must(t, err)
 	for _, path := range hidden {
 		h.hidden.hide(path)
@@ -48,9 +45,9 @@ func parsed(t *testing.T, list string, hidden ...string) Rootfs {
 func TestView_ShowsAllButWhatIsMasked(t *testing.T) {
 	h := host(t)
 	must(t, os.Symlink("passwd", h+"/etc/link"))
-	got, late, skeleton := show(t, parsed(t, h+"/etc:/c", h+"/etc/shadow", h+"/etc/key_a", h+"/etc/key_b", h+"/etc/ssl/private"))
-	if diff := cmp.Diff([]string{"/c", "/c/passwd"}, got); diff != "" || late != nil {
-		t.Errorf("late %v, mounts (-want +got):\n%s", late, diff)
+	got, skeleton := show(t, parsed(t, h+"/etc:/c", h+"/etc/shadow", h+"/etc/key_a", h+"/etc/key_b", h+"/etc/ssl/private"))
+	if diff := cmp.Diff([]string{"/c", "/c/passwd"}, got); diff != "" {
+		t.Errorf("mounts (-want +got):\n%s", diff)
 	}
 	if got := files(t, skeleton) + ", " + files(t, skeleton+"/ssl"); got != "link passwd ssl, " {
 		t.Errorf("the skeleton has %s", got)
@@ -68,7 +65,7 @@ func TestView_ShowsAllButWhatIsMasked(t *testing.T) {
 // What is not masked of an entry is one mount, with all that is mounted in it.
 func TestView_IsOneMountWithoutAMask(t *testing.T) {
 	h := host(t)
-	got, _, _ := show(t, parsed(t, h+"/opt,"+h+"/etc", h+"/etc/shadow"))
+	got, _ := show(t, parsed(t, h+"/opt,"+h+"/etc", h+"/etc/shadow"))
 	if diff := cmp.Diff([]string{h + "/opt"}, got); diff != "" {
 		t.Error(diff)
 	}
@@ -77,7 +74,7 @@ func TestView_IsOneMountWithoutAMask(t *testing.T) {
 func TestView_LeavesRoomForOtherMounts(t *testing.T) {
 	h := host(t)
 	must(t, os.Symlink("/elsewhere", h+"/etc/link"))
-	got, _, skeleton := show(t, parsed(t, h+"/etc:/c", h+"/etc/shadow", h+"/etc/key_a", h+"/etc/key_b"),
+	got, skeleton := show(t, parsed(t, h+"/etc:/c", h+"/etc/shadow", h+"/etc/key_a", h+"/etc/key_b"),
 		mountPoint{"/c/passwd", true}, mountPoint{"/c/shadow/deep", false}, mountPoint{"/c/link/file", true}, mountPoint{"/c/ssl", false})
 	if diff := cmp.Diff([]string{"/c"}, got); diff != "" {
 		t.Error(diff)
@@ -106,9 +103,9 @@ func TestHidden_OnlyWhatProgramsNeed(t *testing.T) {
 	}
 	rootfs := parsed(t, h+"/etc")
 	rootfs.hidden.showOnly(h+"/etc", h+"/etc", etcFiles)
-	mounts, late, skeleton := show(t, rootfs)
-	all := strings.ReplaceAll(strings.Join(append(mounts, late...), " "), h, "")
-	if want := "/etc /etc/crypto-policies/a /etc/ssl/certs/a /etc/hosts /etc/java-1 /etc/localtime /etc/nsswitch.conf"; all != want {
+	mounts, skeleton := show(t, rootfs)
+	all := strings.ReplaceAll(strings.Join(mounts, " "), h, "")
+	if want := "/etc /etc/crypto-policies/a /etc/hosts /etc/java-1 /etc/localtime /etc/nsswitch.conf /etc/ssl/certs/a"; all != want {
 		t.Errorf("mounts %s, want %s", all, want)
 	}
 	if got, want := files(t, skeleton), "crypto-policies hosts java-1 localtime mtab nsswitch.conf services ssl"; got != want {
@@ -118,12 +115,12 @@ func TestHidden_OnlyWhatProgramsNeed(t *testing.T) {
 		t.Error("a link to a secret or to /proc is no link")
 	}
 	rootfs.entries = append(rootfs.entries, entry{host: h + "/opt", container: h + "/opt"})
-	if _, _, skeleton = show(t, rootfs); readlink(skeleton+"/localtime") != h+"/opt/zone" {
+	if _, skeleton = show(t, rootfs); readlink(skeleton+"/localtime") != h+"/opt/zone" {
 		t.Error("a link to what the container has is no link")
 	}
 	named := parsed(t, h+"/etc/myapp")
 	named.hidden.showOnly(h+"/etc", h+"/etc", etcFiles)
-	if got, _, _ := show(t, named); len(got) != 1 {
+	if got, _ := show(t, named); len(got) != 1 {
 		t.Errorf("an entry in /etc is mounted as %v, want it whole", got)
 	}
 }

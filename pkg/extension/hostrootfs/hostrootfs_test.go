@@ -16,12 +16,66 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
 )
 
-func parse(list string) (Rootfs, error) {
-	return Parse(settings.Value{Key: "the key", Text: list}, settings.Value{}, settings.Value{})
+// parseWith is parse of annotations, pairs of a name and a value, and of options.
+func parseWith(t *testing.T, options options.Options, pairs ...string) (Rootfs, error) {
+	t.Helper()
+	table := settings.Table(Extension().Settings)
+	spec := &specs.Spec{Annotations: map[string]string{}}
+	for pair := range slices.Chunk(pairs, 2) {
+		spec.Annotations[settings.Prefix+pair[0]] = pair[1]
+	}
+	options.AllowUnsafeAnnotations = table.Unsafe()
+	set, err := table.Parse(spec, options, "ns", "c1")
+	must(t, err)
+	return parse(set.Values)
+}
+
+func parseText(t *testing.T, list string) (Rootfs, error) {
+	t.Helper()
+	return parseWith(t, options.Options{}, "host-rootfs", list)
+}
+
+func TestParse_SettingsThatNeedAList(t *testing.T) {
+	all := options.Options{Settings: map[string]string{
+		"HostRootfs": "default", "HostRootfsUser": "daemon", "HostRootfsTaskDir": "/task",
+	}}
+	for _, tc := range []struct {
+		name  string
+		o     options.Options
+		pairs []string
+		user  string
+		dir   string
+	}{
+		{"options", all, nil, "daemon", "/task"},
+		{"annotations", options.Options{}, []string{"host-rootfs", "default", "host-rootfs.user", "1:2", "host-rootfs.task-dir", "/"}, "1:2", "/"},
+		{"each key for itself", all, []string{"host-rootfs.user", "bin"}, "bin", "/task"},
+		{"options without directories of the host", all, []string{"host-rootfs", "off"}, "", ""},
+	} {
+		got, err := parseWith(t, tc.o, tc.pairs...)
+		user := ""
+		if got.user != nil {
+			user = got.user.setting.Text
+		}
+		if err != nil || user != tc.user || got.taskDir != tc.dir {
+			t.Errorf("%s: %q, %q, %v, want %q, %q", tc.name, user, got.taskDir, err, tc.user, tc.dir)
+		}
+	}
+	for want, pairs := range map[string][]string{
+		`host-rootfs.user "x": has no effect without ` + settings.Prefix + "host-rootfs":      {"host-rootfs.user", "x"},
+		`host-rootfs.task-dir "/x": has no effect without ` + settings.Prefix + "host-rootfs": {"host-rootfs.task-dir", "/x", "host-rootfs", "off"},
+		`host-rootfs.task-dir "x": must be an absolute path`:                                  {"host-rootfs.task-dir", "x", "host-rootfs", "default"},
+		`host-rootfs.task-dir "/a/../b": must be an absolute path`:                            {"host-rootfs.task-dir", "/a/../b", "host-rootfs", "default"},
+		`host-rootfs.user "": must be the name or the number of a user`:                       {"host-rootfs.user", "", "host-rootfs", "default"},
+	} {
+		_, err := parseWith(t, options.Options{}, pairs...)
+		wantInvalid(t, err, want)
+	}
 }
 
 func TestParseList(t *testing.T) {
@@ -54,21 +108,21 @@ func TestParseList(t *testing.T) {
 
 func TestParse_Refuses(t *testing.T) {
 	for _, text := range []string{"usr", "/", "/usr:/", "/usr/", "/usr/../etc", "/usr:u", "/usr:/u:x", "/usr:/u:rw:rw", "/a:/b:/c", "default:rw", "/usr,", ",", "/usr:", "/a\x00b", "off,/usr", "Default"} {
-		_, err := parseList(settings.Value{Key: "the key", Text: text})
-		wantInvalid(t, err, "the key", "host[:container][:ro|:rw]", "default", "off")
+		_, err := parseList(settings.Value{Key: "key", Text: text})
+		wantInvalid(t, err, "host[:container][:ro|:rw]", "default", "off")
 	}
 	for _, text := range []string{"/a,/a", "/a:/b,/b", "/usr,default"} {
-		_, err := parseList(settings.Value{Key: "the key", Text: text})
-		wantInvalid(t, err, "the key", "one entry")
+		_, err := parseList(settings.Value{Key: "key", Text: text})
+		wantInvalid(t, err, "one entry")
 	}
 	for _, text := range []string{"etc", "/etc", "none,default", "default,/etc/x"} {
-		_, err := parseMask(settings.Value{Key: "the key", Text: text})
-		wantInvalid(t, err, "the key", "default or none")
+		_, err := parseMask(settings.Value{Key: "key", Text: text})
+		wantInvalid(t, err, "default or none")
 	}
 }
 
 func TestDefaults_AreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/executors.md")
+	text, err := os.ReadFile("../../../docs/executors.md")
 	must(t, err)
 	between := func(from, to string) string {
 		_, rest, found := strings.Cut(string(text), from)
@@ -143,25 +197,25 @@ func TestParse_LinksStayLinks(t *testing.T) {
 		{"a parent comes first", usr + "/bin:/x/bin," + usr + ":/x", []entry{{host: usr, container: "/x"}, {host: usr + "/bin", container: "/x/bin"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := parse(tc.list)
+			got, err := parseText(t, tc.list)
 			if diff := cmp.Diff(tc.want, got.entries, cmp.AllowUnexported(entry{})); err != nil || diff != "" {
 				t.Errorf("%v\n%s", err, diff)
 			}
 		})
 	}
-	_, err := parse(h + "/none")
-	wantInvalid(t, err, "the key", h+"/none", "no such file")
+	_, err := parseText(t, h+"/none")
+	wantInvalid(t, err, h+"/none", "no such file")
 	must(t, os.Symlink("/", h+"/all"))
-	_, err = parse(h + "/all:rw")
-	wantInvalid(t, err, "the key", h+"/all", "links to /")
-	_, err = parse("/etc:/e:rw")
-	wantInvalid(t, err, "the key", "/etc", "host-rootfs.mask")
-	off, err := parse("off")
-	if err != nil || !off.IsEmpty() {
+	_, err = parseText(t, h+"/all:rw")
+	wantInvalid(t, err, h+"/all", "links to /")
+	_, err = parseText(t, "/etc:/e:rw")
+	wantInvalid(t, err, "/etc", "host-rootfs.mask")
+	off, err := parseText(t, "off")
+	if err != nil || len(off.entries) > 0 {
 		t.Errorf("off = %v, %v, want none", off, err)
 	}
-	all, err := parse("default")
-	if err != nil || all.IsEmpty() {
+	all, err := parseText(t, "default")
+	if err != nil || len(all.entries) == 0 {
 		t.Errorf("default: %v, %v, want the default list", all, err)
 	}
 }
@@ -192,15 +246,14 @@ func TestInsertMount(t *testing.T) {
 func TestPrepare_LeavesMaskedPathsMasked(t *testing.T) {
 	h := parsed(t, "default")
 	spec := &specs.Spec{Linux: &specs.Linux{MaskedPaths: []string{"/etc/hosts/", "/usr"}}}
-	c := process.Config{Bundle: t.TempDir(), Rootfs: t.TempDir(), Spec: spec}
+	c := process.Config{Bundle: t.TempDir(), Rootfs: t.TempDir(), Spec: spec, Mounts: make([]event.Mount, 1)}
 	again := c // as after a shim that was killed meanwhile
 	must(t, h.Prepare(t.Context(), &again))
 	h = parsed(t, "default")
 	must(t, h.Prepare(t.Context(), &c))
-	late := slices.ContainsFunc(h.late, func(e entry) bool { return e.container == "/etc/hosts" })
-	checked := slices.ContainsFunc(h.binds, func(m specs.Mount) bool { return m.Destination == "/usr" })
-	if late || checked || len(h.late) == 0 || len(h.binds) == 0 {
-		t.Errorf("mounted late: %v; checked: %v", h.late, h.binds)
+	masked := func(m specs.Mount) bool { return m.Destination == "/etc/hosts" || m.Destination == "/usr" }
+	if slices.ContainsFunc(h.binds, masked) || len(h.binds) == 0 {
+		t.Errorf("checked: %v", h.binds)
 	}
 	must(t, h.Removed())
 	if got := files(t, c.Bundle); got != "" {
@@ -254,7 +307,7 @@ func TestPrepare_OfABundleBehindALink(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(dir, "run"), 0o700))
 	must(t, os.Symlink("run", filepath.Join(dir, "link")))
 	spec := &specs.Spec{Linux: &specs.Linux{}}
-	c := process.Config{Bundle: filepath.Join(dir, "link"), Rootfs: t.TempDir(), Spec: spec}
+	c := process.Config{Bundle: filepath.Join(dir, "link"), Rootfs: t.TempDir(), Spec: spec, Mounts: make([]event.Mount, 1)}
 	must(t, h.Prepare(t.Context(), &c))
 	for _, m := range h.binds {
 		if strings.HasPrefix(m.Source, dir) {

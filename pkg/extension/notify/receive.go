@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +18,6 @@ const (
 	longest     = 4096 // bytes of a message, as with systemd
 	mostRights  = 253  // descriptors with one message (unix(7), SCM_MAX_FD)
 	rate        = 100  // messages in a second
-	restFactor  = 9    // for how many times a message's CPU time nothing is read after it: a tenth of a CPU
 	logRate     = 5    // lines of the log in logSpan
 	logSpan     = 10 * time.Second
 	bytesOfAnFD = 4
@@ -47,8 +45,8 @@ func (r *Receiver) receive(check func(Sender) error) {
 		if err != nil {
 			return // Close closed it; nothing else makes a datagram socket fail
 		}
-		used := ofThread(func() { r.take(data[:n], control[:oob], flags, check, say) })
-		if wait := max(messages.wait(time.Now()), restFactor*used); wait > 0 {
+		r.take(data[:n], control[:oob], flags, check, say)
+		if wait := messages.wait(time.Now()); wait > 0 {
 			select {
 			case <-time.After(wait):
 			case <-r.closed:
@@ -56,18 +54,6 @@ func (r *Receiver) receive(check func(Sender) error) {
 			}
 		}
 	}
-}
-
-// ofThread returns the CPU time of f. Time in which it waits does not count: on a busy machine, READY=1 behind another
-// message would be read too late.
-func ofThread(f func()) time.Duration {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var began, ended unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &began) // it never fails
-	f()
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ended)
-	return time.Duration(ended.Nano() - began.Nano())
 }
 
 // take applies one datagram, and then closes the descriptors that came with it.
@@ -143,7 +129,7 @@ func cutOff(part unix.SocketControlMessage) bool {
 func (r *Receiver) apply(data []byte, say func(string, map[string]any)) bool {
 	r.mu.Lock()
 	before := r.state
-	extend, ok := r.state.parse(data)
+	extend, ok := parse(&r.state, data)
 	if extend > 0 {
 		if until := time.Now().Add(extend); until.After(r.extension) { // less shortens nothing, as in systemd
 			r.extension = until
@@ -195,10 +181,10 @@ func (p *limiter) wait(now time.Time) time.Duration {
 // lastErrno is the highest error number of a system call (include/linux/err.h, MAX_ERRNO).
 const lastErrno = 4095
 
-// parse applies lines of NAME=VALUE. The last one of a name counts; unknown names and values have no effect. extend is
+// parse applies lines of NAME=VALUE to s. The last one of a name counts; unknown names and values have no effect. extend is
 // how long, from now on, the sender asks for at most until it is ready. Like systemd it refuses a zero byte except at
 // the end, where some senders have one.
-func (s *State) parse(data []byte) (extend time.Duration, ok bool) {
+func parse(s *State, data []byte) (extend time.Duration, ok bool) {
 	data = bytes.TrimSuffix(data, []byte{0})
 	if bytes.IndexByte(data, 0) >= 0 {
 		return 0, false

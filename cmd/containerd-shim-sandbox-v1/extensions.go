@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"sandbox.internal/shim/pkg/extension"
+	"sandbox.internal/shim/pkg/extension/hostrootfs"
+	"sandbox.internal/shim/pkg/extension/initproc"
+	"sandbox.internal/shim/pkg/extension/listen"
+	"sandbox.internal/shim/pkg/extension/notify"
+	"sandbox.internal/shim/pkg/extension/pidfile"
+)
+
+// extensions returns the extensions of this program. Without one of the lines it is a shim without that extension, which
+// refuses its annotations and options as unknown. Sockets are bound after the check of the host's directories, in which
+// they may be, and the pid file is the last that is made.
+func extensions() extension.List {
+	return extension.List{
+		initproc.Extension(),
+		hostrootfs.Extension(),
+		notify.Extension(),
+		listen.Extension(),
+		pidfile.Extension(),
+	}
+}

@@ -1,0 +1,238 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hostrootfs shows files of the host in a container's root file system, so that programs of the host run
+// without an image. All of them are bind mounts of the container's configuration: they are made in its mount namespace
+// and end with it.
+package hostrootfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cleanup"
+	"sandbox.internal/shim/pkg/extension"
+	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/inspect"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/settings"
+	"sandbox.internal/shim/pkg/unixfile"
+)
+
+// Rootfs is what one container shows of the host. It is a [process.Hook]. The zero value shows nothing.
+type Rootfs struct {
+	process.NoHook
+	setting settings.Value
+	entries []entry // a parent before what lies in it
+	hidden  hidden
+	user    *hostUser // nil if none was asked for
+	taskDir string    // "" for none
+	bundle  string
+	made    bool          // the directory of the root file system in the bundle
+	mounted bool          // a root file system in memory
+	binds   []specs.Mount // that the runtime mounts and Created checks
+}
+
+// Extension returns the extension host-rootfs.
+func Extension() extension.Extension {
+	return extension.Extension{
+		Name: "host-rootfs",
+		Settings: []settings.Setting{
+			{Name: "host-rootfs", Option: "HostRootfs", Unsafe: true, SafeValue: off},
+			{Name: "host-rootfs.mask", Option: "HostRootfsMask", Unsafe: true},
+			{Name: "host-rootfs.user", Option: "HostRootfsUser", OptionRestricts: true},
+			{Name: "host-rootfs.task-dir", Option: "HostRootfsTaskDir"},
+		},
+		New: func(values settings.Values) (*extension.Part, error) {
+			h, err := parse(values)
+			if err != nil || len(h.entries) == 0 {
+				return nil, err
+			}
+			// criu does not support mounts that lie within others of the host, and no checkpoint has the root file
+			// system in memory.
+			subject := fmt.Sprintf("%s %q: a container with directories of the host", h.setting.Key, h.setting.Text)
+			return &extension.Part{Hook: &h, NoCheckpoint: subject, Exec: h.setUser, Inspect: h.inspect}, nil
+		},
+		CleanUp: func(_ context.Context, left extension.Left) error { return removeSkeletons(left.Bundle) },
+	}
+}
+
+// inspect implements [extension.Part].
+func (h *Rootfs) inspect(c *inspect.ContainerInfo) {
+	for _, e := range h.entries {
+		c.HostRootfs = append(c.HostRootfs, inspect.HostDirectory{Host: e.host, Container: e.container, Writable: e.writable})
+	}
+}
+
+// Prepare implements [process.Hook]. An image is mounted by then.
+func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
+	h.bundle = c.Bundle
+	made, err := makeSkeletons(c.Bundle)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = made.Close() }() // opened for its name only
+	if err := h.user.check(c.Spec); err != nil {
+		return err
+	}
+	c.TaskDir = h.taskDir
+	if len(c.Mounts) == 0 {
+		if err := h.mountRoot(c); err != nil {
+			return err
+		}
+	}
+	root, err := os.Open(c.Rootfs)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // opened for its name only
+	// What is mounted must have no link in its path (Created).
+	bundle, err := filepath.EvalSymlinks(c.Bundle)
+	if err != nil {
+		return err
+	}
+	spec := *c.Spec
+	if h.user != nil {
+		first := *spec.Process
+		h.setUser(&first)
+		spec.Process = &first
+	}
+	masked := func(path string) bool { return isMasked(path, spec.Linux.MaskedPaths) }
+	for i, e := range h.entries {
+		v := view{hidden: h.hidden, taken: h.taken(e, c), entries: h.entries, made: made}
+		if slices.ContainsFunc(v.taken, func(t mountPoint) bool { return t.path == e.container }) {
+			continue // a mount of the configuration covers it
+		}
+		if err := v.add(e, int(root.Fd()), filepath.Join(bundle, skeletons), fmt.Sprint(i)); err != nil {
+			return fmt.Errorf("host-rootfs: show %q: %w", e.host, err)
+		}
+		for _, m := range v.mounts {
+			spec.Mounts = insertMount(spec.Mounts, m)
+			if !masked(m.Destination) {
+				h.binds = append(h.binds, m)
+			}
+		}
+	}
+	c.Spec = &spec
+	return nil
+}
+
+// makeTmp makes the directory that programs of a host take for granted.
+func makeTmp(rootfs string, owner idmap.Owner) error {
+	root, err := os.OpenRoot(rootfs)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // opened for its name only
+	const name, mode = "tmp", 0o777
+	return errors.Join(root.Mkdir(name, mode), root.Lchown(name, owner.UID, owner.GID),
+		root.Chmod(name, mode|os.ModeSticky)) // umask
+}
+
+func isMasked(path string, masked []string) bool {
+	return slices.ContainsFunc(masked, func(m string) bool { return within(path, filepath.Clean(m)) })
+}
+
+// mountRoot mounts a root file system in memory, in place of the directory that the configuration names. That directory
+// must be empty, as its content would be hidden.
+func (h *Rootfs) mountRoot(c *process.Config) error {
+	content, err := os.ReadDir(c.Rootfs)
+	if err != nil || len(content) > 0 {
+		return errors.Join(err, fmt.Errorf(
+			"root.path %q: must be an empty directory where host-rootfs is set and there is no image: %w",
+			c.Rootfs, errdefs.ErrInvalidArgument))
+	}
+	c.Rootfs = filepath.Join(c.Bundle, "rootfs")
+	err = os.Mkdir(c.Rootfs, 0o711)
+	if h.made = err == nil; !h.made && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	owner := idmap.Root(c.Spec.Linux.UIDMappings, c.Spec.Linux.GIDMappings)
+	options := fmt.Sprintf("mode=0755,uid=%d,gid=%d", owner.UID, owner.GID)
+	if err := unix.Mount("host-rootfs", c.Rootfs, "tmpfs", 0, options); err != nil {
+		return fmt.Errorf("mount root file system: %w", &os.PathError{Op: "mount", Path: c.Rootfs, Err: err})
+	}
+	h.mounted = true
+	if err := makeTmp(c.Rootfs, owner); err != nil {
+		return fmt.Errorf("make /tmp in the root file system: %w", err)
+	}
+	return nil
+}
+
+// Removed implements [process.Hook].
+func (h *Rootfs) Removed() error {
+	if h.bundle == "" {
+		return nil
+	}
+	err := removeSkeletons(h.bundle)
+	if h.mounted {
+		err = errors.Join(err, cleanup.UnmountRootfs(h.bundle))
+	}
+	if h.made {
+		err = errors.Join(err, unixfile.Remove(filepath.Join(h.bundle, "rootfs")))
+	}
+	return err
+}
+
+// insertMount puts m after what it lies in and before what lies in it: mounts of the configuration come on top.
+func insertMount(mounts []specs.Mount, m specs.Mount) []specs.Mount {
+	at := 0
+	for i, other := range mounts {
+		if below(m.Destination, filepath.Clean(other.Destination)) {
+			at = i + 1
+		}
+	}
+	return slices.Insert(slices.Clip(mounts), at, m)
+}
+
+// Created implements [process.Hook]. It refuses a container in which something other than what Prepare found was
+// mounted. The runtime mounts by name, in the container's mount namespace, where no descriptor of the shim can be
+// mounted; so anybody who may write to a directory above can put a link there meanwhile.
+func (h *Rootfs) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
+	file, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", init.Pid()), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // an init that is dead sees nothing
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }() // opened for its name only
+	root := int(file.Fd())
+	for _, m := range h.binds {
+		want, err := statAt(unix.AT_FDCWD, m.Source, unix.RESOLVE_NO_SYMLINKS)
+		if err != nil {
+			return replaced("%q of the host changed while it was mounted: %w", m.Source, err)
+		}
+		got, err := statAt(root, m.Destination, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
+		if err != nil {
+			return replaced("look at %q in the container: %w", m.Destination, err)
+		}
+		if !os.SameFile(got, want) {
+			return replaced("what is at %q in the container is not %q of the host: that was replaced while it was mounted, "+
+				"or something else is mounted there", m.Destination, m.Source)
+		}
+	}
+	return nil
+}
+
+func replaced(format string, args ...any) error {
+	return fmt.Errorf("host-rootfs: %w: %w", fmt.Errorf(format, args...), errdefs.ErrFailedPrecondition)
+}
+
+func statAt(dir int, path string, resolve uint64) (os.FileInfo, error) {
+	fd, err := unixfile.Openat2(dir, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), path)
+	defer func() { _ = file.Close() }() // opened for its name only
+	return file.Stat()
+}

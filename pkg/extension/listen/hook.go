@@ -1,0 +1,208 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package listen opens the sockets that a container's first process finds open (socket activation, sd_listen_fds(3)).
+//
+// [Open] makes the sockets before the container, in its network namespace, since init can get descriptors only at its
+// start. [Bind] binds them when the container is set up but its program does not run yet: paths are resolved among its
+// mounts, and what its hooks did to its network counts.
+//
+// [Bound.Remove] removes the files of those with a path. If the shim is dead, the delete command does so.
+//
+// The hook and the delete command wait for volumes within bounds, after which goroutines are left that end when the
+// volumes answer. There are no locks.
+//
+// Promises: whatever the container's file system holds, a path never leads out of it. If Open or Bind fails, what it
+// made is gone.
+package listen
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/extension"
+	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/settings"
+	"sandbox.internal/shim/pkg/unixfile"
+)
+
+// none is the value for no sockets.
+const none = "none"
+
+// Extension returns the extension listen.
+func Extension() extension.Extension {
+	return extension.Extension{
+		Name: "listen",
+		// Root binds the sockets: ports in the host's network, paths on volumes.
+		Settings: []settings.Setting{{Name: "listen", Option: "Listen", Unsafe: true, SafeValue: none}},
+		New:      newPart,
+		CleanUp:  cleanUp,
+	}
+}
+
+func newPart(values settings.Values) (_ *extension.Part, err error) {
+	h := &hook{setting: values.Of("listen")}
+	if !h.setting.IsSet() || h.setting.Text == none {
+		return nil, nil //nolint:nilnil // nothing was asked for
+	}
+	if values.Of("init").Text == "true" {
+		return nil, h.refuse("not possible with an init: the sockets are for the first process of the container")
+	}
+	if h.list, err = Parse(h.setting.Text); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", h.setting.Key, err, errdefs.ErrInvalidArgument)
+	}
+	return &extension.Part{Hook: h, Record: func() any { return h.files }}, nil
+}
+
+// cleanUp removes files of sockets. One that stays is no reason to keep the bundle.
+func cleanUp(_ context.Context, left extension.Left) error {
+	var files []File
+	if left.Record == nil {
+		return nil
+	}
+	err := json.Unmarshal(left.Record, &files)
+	if err == nil {
+		err = unixfile.Within(cleanUpTimeout, func() error { return removeLeft(files) })
+	}
+	if err != nil {
+		log.L.WithError(err).WithField("container", left.ID).Warn("remove sockets; one may be left")
+	}
+	return nil
+}
+
+// Bounds on waiting for volumes, which may hang: in Create, in Delete, and in the delete command.
+const (
+	bindTimeout    = 5 * time.Second
+	removeTimeout  = 2 * time.Second
+	cleanUpTimeout = time.Second
+)
+
+// hook is the [process.Hook] of a container that finds sockets open.
+type hook struct {
+	process.NoHook
+	setting settings.Value
+	list    []Address
+	config  *process.Config // from Prepare on
+	sockets *Sockets        // from Prepare until init has them
+	bound   *Bound          // from Created on, until their files are removed
+	files   []File          // of bound
+}
+
+func (h *hook) refuse(why string) error {
+	return fmt.Errorf("%s %q: %s: %w", h.setting.Key, h.setting.Text, why, errdefs.ErrInvalidArgument)
+}
+
+// Prepare implements [process.Hook].
+func (h *hook) Prepare(_ context.Context, c *process.Config) error {
+	h.config = c
+	network, made, err := h.network()
+	if err != nil {
+		return err
+	}
+	if h.sockets, err = Open(h.list, network); err != nil {
+		return h.failed(err)
+	}
+	if made != nil {
+		// Not through /proc/self: the container's first stage opens it.
+		made.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.sockets.Namespace.Fd())
+	}
+	env(h.list, c.SetEnv)
+	c.Files = h.sockets.Files
+	return nil
+}
+
+// network returns the network namespace of the sockets. If Open makes it for the container, made is the namespace in
+// the configuration that has to become it.
+func (h *hook) network() (n Network, made *specs.LinuxNamespace, err error) {
+	refuse := func(why string) (Network, *specs.LinuxNamespace, error) { return n, nil, h.refuse(why) }
+	if h.config.Checkpoint != "" {
+		return refuse("a container that is restored has its sockets already")
+	}
+	namespaces := map[specs.LinuxNamespaceType]*specs.LinuxNamespace{}
+	for i, n := range h.config.Spec.Linux.Namespaces {
+		namespaces[n.Type] = &h.config.Spec.Linux.Namespaces[i]
+	}
+	if pids := namespaces[specs.PIDNamespace]; pids == nil || pids.Path != "" {
+		return refuse("needs a PID namespace of the container's own, as LISTEN_PID is 1")
+	}
+	own := namespaces[specs.NetworkNamespace]
+	switch {
+	case own == nil:
+		return Network{}, nil, nil
+	case own.Path != "":
+		return Network{Path: own.Path}, nil, nil
+	case !Inet(h.list):
+		return Network{Own: true}, nil, nil
+	case namespaces[specs.UserNamespace] != nil:
+		// The network namespace is made before the user namespace, and would belong to the host's.
+		return refuse("TCP and UDP sockets are not possible if the container has both a user namespace and a network " +
+			"namespace of its own: use unix sockets, or let it join a network namespace by path")
+	}
+	return Network{Own: true}, own, nil
+}
+
+// Created implements [process.Hook].
+func (h *hook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
+	defer h.closeSockets() // init has its own
+	// Once the wait was given up, the pid may be another's.
+	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", init.Pid()), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return h.failed(err)
+	}
+	linux := h.config.Spec.Linux
+	list, sockets, owner := h.list, h.sockets, idmap.Root(linux.UIDMappings, linux.GIDMappings)
+	bound := make(chan *Bound, 1)
+	err = unixfile.Within(bindTimeout, func() error {
+		defer root.Close() //nolint:errcheck // opened for its name only
+		b, err := Bind(list, sockets, fmt.Sprintf("/proc/self/fd/%d", root.Fd()), owner)
+		bound <- b
+		return err
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		go func() { // ends when the volumes answer
+			if b := <-bound; b != nil {
+				b.Remove()
+			}
+		}()
+		return fmt.Errorf("%s %q: %w", h.setting.Key, h.setting.Text, err)
+	}
+	if err != nil {
+		return h.failed(err)
+	}
+	h.bound, h.files = <-bound, onHost(list, h.config)
+	return nil
+}
+
+func (h *hook) failed(err error) error {
+	return fmt.Errorf("%s: %w: %w", h.setting.Key, err, errdefs.ErrFailedPrecondition)
+}
+
+func (h *hook) closeSockets() {
+	if h.sockets != nil {
+		h.sockets.Close()
+		h.sockets, h.config.Files = nil, nil
+	}
+}
+
+// Removed implements [process.Hook]. Files on a volume that does not answer are left to a goroutine: a file that stays
+// is no reason to keep the container.
+func (h *hook) Removed() error {
+	h.closeSockets()
+	if b := h.bound; b != nil {
+		h.bound = nil
+		if unixfile.Within(removeTimeout, func() error { b.Remove(); return nil }) != nil {
+			log.L.WithField("container", h.config.ID).Warnf("sockets on volumes are not removed after %v", removeTimeout)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/extension"
+	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/inspect"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/settings"
+)
+
+const (
+	// defaultTimeout is systemd's (systemd-system.conf(5), DefaultTimeoutStartSec).
+	defaultTimeout = 90 * time.Second
+
+	// hookDir is the socket's directory in the bundle, and hookMount in the container, where runc has it.
+	hookDir   = "notify"
+	hookMount = "/run/notify"
+
+	// killTimeout bounds how long awaitReady waits until an init that it killed has exited.
+	killTimeout = 10 * time.Second
+)
+
+// Extension returns the extension notify.
+func Extension() extension.Extension {
+	return extension.Extension{
+		Name: "notify",
+		Settings: []settings.Setting{
+			{Name: "notify", Option: "Notify", Bool: true, Default: "false"},
+			{Name: "notify-timeout", Option: "NotifyTimeout", Default: defaultTimeout.String()},
+		},
+		New: newPart,
+	}
+}
+
+func newPart(values settings.Values) (*extension.Part, error) {
+	set, timeout := values.Of("notify"), values.Of("notify-timeout")
+	on, err := set.Bool()
+	if err != nil {
+		return nil, err
+	}
+	h := &hook{timeout: defaultTimeout}
+	if timeout.IsSet() {
+		h.timeout, err = time.ParseDuration(timeout.Text)
+		switch {
+		case err != nil || h.timeout <= 0 || h.timeout > settings.MaxTimeout:
+			return nil, timeout.Refuse("a time such as 500ms, 90s or 1m30s, more than 0 and at most 24h")
+		case !on && (timeout.ByAnnotation || !set.ByAnnotation): // else an annotation switches off the option
+			return nil, timeout.Needs("notify", "Notify")
+		}
+	}
+	if !on {
+		return nil, nil //nolint:nilnil // nothing was asked for
+	}
+	return &extension.Part{
+		Hook: h, AwaitReady: h.awaitReady,
+		Inspect: func(c *inspect.ContainerInfo) { c.Notify = new(h.receiver.State()) },
+	}, nil
+}
+
+// hook is the [process.Hook] of a container that reports when it is ready.
+type hook struct {
+	process.NoHook
+	timeout  time.Duration
+	receiver *Receiver // from Prepare on
+}
+
+// Prepare implements [process.Hook]. It makes the socket, a mount of it, and a variable that says where it is.
+func (h *hook) Prepare(_ context.Context, c *process.Config) (err error) {
+	dir := filepath.Join(c.Bundle, hookDir)
+	entry := log.L.WithField("container", c.ID)
+	owner := idmap.Root(c.Spec.Linux.UIDMappings, c.Spec.Linux.GIDMappings)
+	h.receiver, err = Listen(dir, owner, func(text string, fields map[string]any) { entry.WithFields(fields).Info(text) })
+	if err != nil {
+		return fmt.Errorf("notify: %w", err)
+	}
+	c.Spec.Mounts = append(c.Spec.Mounts, specs.Mount{
+		Destination: hookMount, Type: "bind", Source: dir, Options: []string{"bind", "ro", "nosuid", "nodev", "noexec"},
+	})
+	c.SetEnv("NOTIFY_SOCKET", path.Join(hookMount, Name))
+	return nil
+}
+
+// Created implements [process.Hook].
+func (h *hook) Created(_ context.Context, c process.RuntimeContainer, _ process.Handle) error {
+	h.receiver.Receive(func(s Sender) error { return c.Cgroup().Contains(s.PID, s.PIDFD) })
+	return nil
+}
+
+// Removed implements [process.Hook].
+func (h *hook) Removed() error {
+	if h.receiver == nil {
+		return nil
+	}
+	return h.receiver.Close()
+}
+
+// awaitReady waits for READY=1, and kills an init that does not send it in time.
+func (h *hook) awaitReady(init *process.Process) error {
+	err := h.receiver.Await(h.timeout, settings.MaxTimeout, init.Exited())
+	if err == nil {
+		return nil
+	}
+	if kill := init.Kill(syscall.SIGKILL); kill != nil && !errdefs.IsNotFound(kill) {
+		err = errors.Join(err, kill)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+	defer cancel()
+	exit, waitErr := init.Wait(ctx)
+	state := h.receiver.State()
+	last := fmt.Sprintf("last STATUS %q", state.Status)
+	if state.Errno != 0 {
+		last += fmt.Sprintf(", ERRNO %d (%v)", state.Errno, syscall.Errno(state.Errno))
+	}
+	switch {
+	case errors.Is(err, ErrTimeout):
+		err = fmt.Errorf("%w (notify-timeout %v, which EXTEND_TIMEOUT_USEC may extend to at most %v); "+
+			"the container was killed; %s: %w",
+			err, h.timeout, settings.MaxTimeout, last, context.DeadlineExceeded)
+	case errors.Is(err, ErrExited):
+		err = fmt.Errorf("%w, with status %d; %s: %w", err, exit.Status, last, errdefs.ErrAborted)
+	}
+	return errors.Join(err, waitErr)
+}
