@@ -31,7 +31,7 @@ func TestInfo_ShowsTheDefaultConfiguration(t *testing.T) {
 		{"", "", ""}, // there is no file
 		{"IoUid = 7", `{"IoUid":7}`, ""},
 		{"StopTimeout = '1 s'", `{"StopTimeout":"1 s"}`, file + `: StopTimeout "1 s": must be a time`},
-		{"[namespace.a]\nNotify = 'x'", "", file + `: line 2, "Notify = 'x'": namespace.a.Notify must be true or false`},
+		{"[namespace.a]\nNotify = 'x'", "", file + `: namespace.a.Notify "x": must be true or false`},
 		{"Listen = 'foo'", `{"Listen":"foo"}`, file + `: Listen: "foo": must be`},
 		{"PidFile = 'run/{id}'", `{"PidFile":"run/{id}"}`, file + `: PidFile "run/id": must be the absolute path`},
 		{"HostRootfs = 'usr'", `{"HostRootfs":"usr"}`, file + `: HostRootfs "usr": must be`},
