@@ -125,18 +125,6 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 	return nil
 }
 
-// makeTmp makes the directory that programs of a host take for granted.
-func makeTmp(rootfs string, owner idmap.Owner) error {
-	root, err := os.OpenRoot(rootfs)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }() // opened for its name only
-	const name, mode = "tmp", 0o777
-	return errors.Join(root.Mkdir(name, mode), root.Lchown(name, owner.UID, owner.GID),
-		root.Chmod(name, mode|os.ModeSticky)) // umask
-}
-
 func isMasked(path string, masked []string) bool {
 	return slices.ContainsFunc(masked, func(m string) bool { return within(path, filepath.Clean(m)) })
 }
@@ -161,7 +149,9 @@ func (h *Rootfs) mountRoot(c *process.Config) error {
 		return fmt.Errorf("mount root file system: %w", &os.PathError{Op: "mount", Path: c.Rootfs, Err: err})
 	}
 	h.mounted = true
-	if err := makeTmp(c.Rootfs, owner); err != nil {
+	tmp, mode := filepath.Join(c.Rootfs, "tmp"), os.ModeSticky|0o777                                  // programs of a host take it for granted
+	err = errors.Join(os.Mkdir(tmp, mode), os.Lchown(tmp, owner.UID, owner.GID), os.Chmod(tmp, mode)) // umask
+	if err != nil {
 		return fmt.Errorf("make /tmp in the root file system: %w", err)
 	}
 	return nil

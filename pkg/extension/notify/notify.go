@@ -36,6 +36,7 @@ import (
 
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/inspect"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // Name is the file name of the socket in its directory.
@@ -141,15 +142,12 @@ func (r *Receiver) Receive(check func(Sender) error) {
 func (r *Receiver) Close() error {
 	r.once.Do(func() {
 		close(r.closed)
-		ended := make(chan struct{})
-		go func() { // ends when the kernel has closed all that was sent
-			defer close(ended)
+		closed := unixfile.Within(closeTimeout, func() error {
 			_ = r.conn.Close() // what was not read by now does not matter
 			r.reader.Wait()
-		}()
-		select {
-		case <-ended:
-		case <-time.After(closeTimeout):
+			return nil
+		})
+		if closed != nil {
 			r.log("notify: descriptors that were sent are not closed yet", map[string]any{"waited": closeTimeout})
 		}
 	})
