@@ -23,7 +23,6 @@ import (
 	godbus "github.com/godbus/dbus/v5"
 	"github.com/moby/sys/mountinfo"
 	ocicgroups "github.com/opencontainers/cgroups"
-	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -329,9 +328,7 @@ func TestCreate_StopsNoUnitOfOthers(t *testing.T) {
 	c := newConfig(t, "sleep", "1000")
 	config, err := testRuntime.translate(c)
 	testx.Must(t, err)
-	lc, err := libcontainer.Create(c.Root, c.ID, config)
-	testx.Must(t, err)
-	made, err := begin(c, lc)
+	made, err := testRuntime.newContainer(c, config)
 	testx.Must(t, err)
 	taken := &takenUnit{}
 	made.unit.Manager = taken
@@ -339,7 +336,7 @@ func TestCreate_StopsNoUnitOfOthers(t *testing.T) {
 		t.Errorf("start = %v, want that the unit exists", err)
 	}
 	config.Cgroups.Systemd = true // of which there may be none here
-	testx.Must(t, testRuntime.undoCreate(made, made.removeMade))
+	testx.Must(t, made.undoCreate())
 	if taken.stopped {
 		t.Error("the unit of others was stopped")
 	}
@@ -432,8 +429,8 @@ func TestDiscard_LeavesNothingWhenSystemdIsSilent(t *testing.T) {
 	testx.Must(t, b.Init().Signal(unix.SIGKILL))
 	b.wait()
 	c.lc.Config().Cgroups.Systemd = true // of which there may be none here
-	c.creation.unit.Manager = madeUnit{}
-	testx.Must(t, c.creation.unit.Apply(0))
+	c.unit.Manager = madeUnit{}
+	testx.Must(t, c.unit.Apply(0))
 	silentBus(t)
 	state := stateDir(config.Root, config.ID)
 

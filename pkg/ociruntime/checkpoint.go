@@ -30,7 +30,7 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	if err != nil {
 		return err
 	}
-	lc, err := c.libcontainer()
+	lc, err := c.load()
 	if err != nil {
 		return err
 	}
@@ -58,23 +58,17 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	return err
 }
 
-// prepare makes a container without a process, for Restore.
-func (r *Runtime) prepare(c process.Config, config *configs.Config) (process.RuntimeContainer, error) {
+// prepareRestore makes a container without a process, for Restore.
+func (r *Runtime) prepareRestore(c process.Config, config *configs.Config) (process.RuntimeContainer, error) {
 	if err := criu.Find(c.CriuPath); err != nil {
 		return nil, err
 	}
 	if err := criu.CheckImage(c.Checkpoint); err != nil {
 		return nil, err
 	}
-	prepared, err := r.newContainer(c, config, nil)
+	prepared, err := r.newContainer(c, config)
 	if err != nil {
-		return nil, err
-	}
-	if prepared.lc, err = libcontainer.Create(c.Root, c.ID, config); err != nil {
-		return nil, ocierrors.Classify(err)
-	}
-	if prepared.creation, err = begin(c, prepared.lc); err != nil {
-		return nil, err
+		return nil, err // a nil *container in an interface would not be nil
 	}
 	return prepared, nil
 }
@@ -102,7 +96,7 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 	defer c.runtime.reaper.Suspend()()
 	// criu is in the cgroup while it restores.
 	kill := func() { killMembers(c.config.ID, group, anyProcess) }
-	h, err := c.runtime.start(ctx, init, s, kill, func() error { return c.restoreImage(init) })
+	h, err := libcontainerStarter{c.runtime.reaper}.begin(ctx, init, s, kill, func() error { return c.restoreImage(init) })
 	if err == nil {
 		return h, nil
 	}
@@ -129,10 +123,8 @@ func (c *container) restoreImage(init *libcontainer.Process) error {
 		return err
 	}
 	// libcontainer v1.5.2 recognises a restored init by its start time, which it knows only from the state on disk.
-	lc, err := libcontainer.Load(c.config.Root, c.config.ID)
-	if err != nil {
+	if c.lc, err = c.load(); err != nil {
 		return err
 	}
-	c.lc = lc
 	return c.limitRest()
 }

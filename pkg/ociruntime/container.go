@@ -5,27 +5,30 @@ package ociruntime
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"syscall"
-	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/inspect"
-	"sandbox.internal/shim/pkg/native"
+	"sandbox.internal/shim/pkg/ociruntime/controlfile"
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
+	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
 )
 
 // container implements process.RuntimeContainer. libcontainer holds a lock of lc while it starts a process, so
@@ -34,64 +37,114 @@ type container struct {
 	runtime   *Runtime
 	config    process.Config
 	lc        *libcontainer.Container
-	creation  *creation // for Discard
-	manager   cgroups.Manager
+	unit      systemd.Unit    // makes and removes the cgroup; with systemd's driver it knows whose the scope is
+	manager   cgroups.Manager // of the cgroup
 	cgroup    *cgroup.Cgroup
 	ownsPIDs  bool                  // in a PID namespace of its own
 	resources *specs.LinuxResources // after the last Update; nil before the first. Guarded by the operation lock of init.
 
 	// These are nil when init is restored.
-	init      *handle
-	initFD    *os.File    // pidfd of init, which Start polls and Destroy closes
-	held      *native.Run // that started init; nil if libcontainer did
-	initStage exeFile     // what init runs until it runs the container's program, if libcontainer started it
+	init   *handle
+	initFD *os.File // pidfd of init, which closeFiles closes
+	gate   gate     // at which init waits for Start
 
 	initReason string // why libcontainer started init; empty if it did not
-	fallback   atomic.Pointer[fallback]
+	unforked   bool   // libcontainer could not fork init: v1.5.2 then panics when it is asked for the state
+	fallback   fallback
 
-	awaitsProgram    atomic.Bool   // Start let init run its program, and nobody has seen it do so yet
 	libcontainerExec chan struct{} // holds one while libcontainer starts an exec: a lock with a context
 
 	filter     func() (*launch.Filter, error) // the seccomp filter of init and execs, looked up by the first
 	execGroups *execgroup.Groups
 }
 
+// newContainer makes a container without a process: its state directory. It refuses a cgroup in which a process is.
+// libcontainer itself has looked, on v1 in the hierarchy of devices alone (runc libcontainer/factory_linux.go, Create).
+func (r *Runtime) newContainer(c process.Config, config *configs.Config) (*container, error) {
+	lc, err := libcontainer.Create(c.Root, c.ID, config)
+	if err != nil {
+		return nil, ocierrors.Create(ocierrors.Classify(err), c.Spec.Linux)
+	}
+	made := &container{
+		runtime: r, config: c, lc: lc,
+		ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), libcontainerExec: make(chan struct{}, 1),
+		filter: keep(func() (*launch.Filter, error) {
+			cache := launch.FilterCache{Dir: filterDir(c.Root)}
+			return cache.Filter(config.Seccomp, func() error { _, err := seccomp.InitSeccomp(config.Seccomp); return err })
+		}),
+	}
+	if err = made.useCgroupOfState(); err == nil {
+		err = made.cgroup.RefuseProcesses()
+	}
+	if err == nil {
+		return made, nil
+	}
+	undo := process.UndoCreate(made.removeDir)
+	return nil, errors.Join(fmt.Errorf("linux.cgroupsPath %q: %w", c.Spec.Linux.CgroupsPath, err), undo)
+}
+
+// useCgroupOfState sets the cgroup of the container to that of libcontainer's state.
+//
+// The manager has its own copy of the configuration, since it writes the last values and the freezer's state to it,
+// while libcontainer reads the original when it starts an exec.
+func (c *container) useCgroupOfState() error {
+	state, err := c.lc.State()
+	if err != nil {
+		return err
+	}
+	own, limits := *state.Config.Cgroups, *state.Config.Cgroups.Resources
+	own.Resources = &limits
+	if c.manager, err = manager.NewWithPaths(&own, maps.Clone(state.CgroupPaths)); err != nil { // Destroy removes paths
+		return err
+	}
+	c.unit.Manager = c.manager
+	if own.Systemd {
+		c.manager = systemd.NewScope(c.manager, &own)
+	}
+	c.cgroup = cgroup.New(state.CgroupPaths)
+	c.execGroups = execgroup.New(c.cgroup, c.config.ExecLimits)
+	return nil
+}
+
+// startInit starts p as the init of the container, and writes the remaining limits. If it fails, init is dead.
+func (c *container) startInit(ctx context.Context, p *libcontainer.Process, s *stdio.Streams) error {
+	err := c.start(ctx, p, func(by starter) (err error) {
+		c.init, c.gate, err = by.startInit(ctx, c, p, s)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = c.limitRest()
+	if err == nil {
+		// Nothing waits for init yet, so the pid is still init's.
+		var fd int
+		if fd, err = unix.PidfdOpen(c.init.pid, 0); err == nil {
+			c.initFD = os.NewFile(uintptr(fd), "pidfd")
+			return nil
+		}
+		err = os.NewSyscallError("pidfd_open", err)
+	}
+	c.init.kill()
+	return err
+}
+
+// limitRest writes what libcontainer leaves out to the cgroup of a container that was created or restored.
+func (c *container) limitRest() error {
+	r := c.config.Spec.Linux.Resources
+	if c.config.SystemdCgroup && c.config.ExecLimits != nil && r != nil && r.Unified[oomGroup] != "" { // see prepareSystemd
+		if err := cgroup.Write(c.cgroup.File(oomGroup), r.Unified[oomGroup]); err != nil {
+			return ocierrors.Limit(err, r)
+		}
+	}
+	if err := controlfile.WriteRest(c.cgroup, r); err != nil {
+		return ocierrors.Limit(err, r)
+	}
+	controlfile.LimitDepth(c.config.ID, c.cgroup, r)
+	return c.execGroups.Prepare()
+}
+
 func (c *container) Cgroup() *cgroup.Cgroup { return c.cgroup }
-
-// fallback describes the execs that libcontainer started because the launcher could not.
-type fallback struct {
-	execs  uint64
-	reason string // of the last
-}
-
-// Launch implements process.RuntimeContainer.
-func (c *container) Launch() inspect.Launch {
-	l := inspect.Launch{Init: inspect.ByLibcontainer, InitReason: c.initReason}
-	switch {
-	case c.config.Checkpoint != "":
-		l.Init = inspect.ByCRIU
-	case c.held != nil:
-		l.Init = inspect.ByLauncher
-	}
-	if f := c.fallback.Load(); f != nil {
-		l.ExecsByLibcontainer, l.ExecReason = f.execs, f.reason
-	}
-	return l
-}
-
-// fellBack counts an exec that libcontainer starts.
-func (c *container) fellBack(reason string) {
-	for {
-		before := c.fallback.Load()
-		now := &fallback{execs: 1, reason: reason}
-		if before != nil {
-			now.execs += before.execs
-		}
-		if c.fallback.CompareAndSwap(before, now) {
-			return
-		}
-	}
-}
 
 func (c *container) Pause() error  { return c.manager.Freeze(cgroups.Frozen) }
 func (c *container) Resume() error { return c.manager.Freeze(cgroups.Thawed) }
@@ -106,61 +159,28 @@ func (c *container) KeepCPUSet(ctx context.Context, cpus, mems string) error {
 
 // Start implements process.RuntimeContainer.
 func (c *container) Start() error {
-	path := filepath.Join(stateDir(c.config.Root, c.config.ID), execFifo)
-	start := func() error { return c.openFifo(path) }
-	if c.held != nil {
-		start = c.held.Resume
-	}
-	if err := start(); err != nil {
+	if err := c.gate.open(); err != nil {
 		return err
 	}
 	// runc's commands take a container without this file for running. The program runs by now: no failed start.
-	if err := os.Remove(path); err != nil {
+	if err := os.Remove(c.fifo()); err != nil {
 		log.L.WithError(err).WithField("container", c.config.ID).Warn("runc's commands take the container for created")
 	}
 	return nil
 }
 
-// openFifo opens the fifo at which libcontainer's init waits. libcontainer's Exec does the same, but its goroutine and
-// thread never end if init is dead. Init writes one byte just before it runs the program (runc
-// libcontainer/standard_init_linux.go).
-func (c *container) openFifo(path string) error {
-	fifo, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	defer func() { _ = unix.Close(fifo) }() // nothing was written
-	c.awaitsProgram.Store(true)
-	return awaitByte(fifo, int(c.initFD.Fd()))
+// fifo is the file in the state directory that says that init waits to be started (runc libcontainer, refreshState).
+func (c *container) fifo() string {
+	return filepath.Join(c.dir(), "exec.fifo")
 }
 
-// awaitByte waits until fifo has a byte to read, or the process of pidfd has died without writing one.
-func awaitByte(fifo, pidfd int) error {
-	for {
-		fds := []unix.PollFd{{Fd: int32(fifo), Events: unix.POLLIN}, {Fd: int32(pidfd), Events: unix.POLLIN}}
-		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
-			return os.NewSyscallError("poll", err)
-		}
-		if fds[1].Revents != 0 {
-			_, _ = unix.Poll(fds[:1], 0) // it may have written and died after poll checked the fifo
-		}
-		switch {
-		case fds[0].Revents&unix.POLLIN != 0:
-			return nil
-		case fds[1].Revents != 0:
-			return fmt.Errorf("init is dead: %w", errdefs.ErrFailedPrecondition)
-		}
+// AwaitProgram implements process.RuntimeContainer: it returns when init runs its program or has exited, or after a
+// timeout.
+func (c *container) AwaitProgram() {
+	if c.gate != nil {
+		c.gate.awaitProgram()
 	}
 }
-
-// How long a signal or an exec waits for init to run the container's program, and how often it looks. Usually init runs
-// it immediately. StartContainer hooks run before it and may take any time, so with them the wait is short, and the
-// signal goes to libcontainer's stage.
-const (
-	programTimeout     = time.Second
-	programHookTimeout = 50 * time.Millisecond
-	programPoll        = 200 * time.Microsecond
-)
 
 // initProcess is init as callers see it. Start returns when init is about to run its program. A SIGTERM before it does
 // would end libcontainer's stage, with status 2, and not reach the program, which may handle it. So a signal waits for
@@ -180,35 +200,7 @@ func (i initProcess) Signal(sig syscall.Signal) error {
 	return i.handle.Signal(sig)
 }
 
-// AwaitProgram implements process.RuntimeContainer: it returns when init runs its program or has exited, or after the
-// timeout.
-func (c *container) AwaitProgram() {
-	if !c.awaitsProgram.Load() {
-		return
-	}
-	timeout := programTimeout
-	if h := c.config.Spec.Hooks; h != nil && len(h.StartContainer) > 0 {
-		timeout = programHookTimeout
-	}
-	for end := time.Now().Add(timeout); time.Now().Before(end); <-time.After(programPoll) {
-		if exe, err := statExe(c.init.pid); err != nil || exe != c.initStage {
-			c.awaitsProgram.Store(false)
-			return
-		}
-	}
+// load returns the container as its state on disk describes it, for operations that libcontainer itself performs.
+func (c *container) load() (*libcontainer.Container, error) {
+	return libcontainer.Load(c.config.Root, c.config.ID)
 }
-
-// statExe identifies the file that a process runs. A container can give its program any name, but cannot run the sealed
-// copy of this program that is the first stage of its init. The file system is not asked: it may be a FUSE file system
-// that the container serves, or fails to serve.
-func statExe(pid int) (exeFile, error) {
-	var s unix.Statx_t
-	path := fmt.Sprintf("/proc/%d/exe", pid)
-	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &s); err != nil {
-		return exeFile{}, &os.PathError{Op: "statx", Path: path, Err: err}
-	}
-	return exeFile{unix.Mkdev(s.Dev_major, s.Dev_minor), s.Ino}, nil
-}
-
-// exeFile identifies a file.
-type exeFile struct{ dev, ino uint64 }

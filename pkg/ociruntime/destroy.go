@@ -37,7 +37,7 @@ func (c *container) Destroy() error {
 		return err
 	}
 	defer c.runtime.reaper.Suspend()() // libcontainer waits for the poststop hooks, which are children of the shim
-	if err := destroy(context.Background(), c.lc, stateDir(c.config.Root, c.config.ID)); err != nil {
+	if err := destroy(context.Background(), c.lc, c.dir()); err != nil {
 		return err
 	}
 	c.closeFiles()
@@ -47,16 +47,59 @@ func (c *container) Destroy() error {
 // Discard implements process.RuntimeContainer.
 func (c *container) Discard() error {
 	defer c.closeFiles()
-	return c.runtime.undoCreate(c.creation, c.creation.removeMade)
+	return c.undoCreate()
 }
 
-// closeFiles closes init's pidfd and the run that holds init. It may be called again.
+// closeFiles closes init's pidfd and the gate. It may be called again.
 func (c *container) closeFiles() {
-	_ = c.initFD.Close() // nil for an init that was restored
-	if c.held != nil {
-		_ = c.held.Close() // nothing waits there any more
+	_ = c.initFD.Close() // nil for an init that was restored, or whose creation failed
+	if c.gate != nil {
+		c.gate.close()
 	}
 }
+
+// undoCreate removes what a failed Create has made: the cgroup with all processes in it, and the state directory; then it
+// runs the poststop hooks. init is dead. If only systemd is silent, it still removes the directory: the unit ends with
+// its cgroup.
+func (c *container) undoCreate() error {
+	defer c.runtime.reaper.Suspend()() // hooks are children of the shim
+	ctx, cancel := context.WithTimeoutCause(context.Background(), destroyTimeout, errOccupied)
+	defer cancel()
+	config := c.lc.Config()
+	if config.Cgroups.Systemd {
+		defer systemd.Connected()()
+	}
+	err := c.removeOwnCgroup(ctx)
+	if err != nil && !errors.Is(err, systemd.ErrSilent) {
+		return err
+	}
+	if c.unforked {
+		return errors.Join(err, c.removeDir())
+	}
+	remove := c.removeDir
+	if config.IntelRdt != nil && !c.cgroup.Exists() { // there may be others
+		remove = c.lc.Destroy // only libcontainer knows whether it has made a group of that
+	}
+	return errors.Join(err, removeState(c.lc, c.dir(), remove))
+}
+
+// removeOwnCgroup kills what Create has left in the cgroup, such as a hook, and removes the cgroup and the unit. With a
+// unit that Create has not made, the cgroup is that of others.
+func (c *container) removeOwnCgroup(ctx context.Context) error {
+	isScope := c.lc.Config().Cgroups.Systemd
+	if isScope && !c.unit.Made() {
+		return nil
+	}
+	err := endCgroup(ctx, c.cgroup, isScope)
+	if err == nil && isScope {
+		err = c.unit.Destroy() // frees the name of the scope
+	}
+	return err
+}
+
+func (c *container) removeDir() error { return removeStateDir(c.dir()) }
+
+func (c *container) dir() string { return stateDir(c.config.Root, c.config.ID) }
 
 // destroy removes the cgroup and the state directory dir, if they are there, and then runs the poststop hooks. It
 // waits for the cgroup for destroyTimeout, or until ctx ends.

@@ -5,29 +5,22 @@ package ociruntime
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"path/filepath"
 	"syscall"
 
 	"github.com/containerd/log"
-	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
-	"sandbox.internal/shim/pkg/ociruntime/launch"
-	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// Exec starts p with the launcher if that supports what p and the container need, else with libcontainer. It first
-// waits until init runs its program, since p may signal process 1.
+// Exec first waits until init runs its program, since p may signal process 1.
 func (c *container) Exec(
 	ctx context.Context, p *specs.Process, l *limit.Limits, s *stdio.Streams,
 ) (process.Handle, process.ExecCgroup, error) {
@@ -102,96 +95,13 @@ func (c *container) killSession(leader int) error {
 // startExec starts lp in group or, if that is nil, in the container's cgroup.
 func (c *container) startExec(
 	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
-) (*handle, error) {
+) (h *handle, err error) {
 	late := fmt.Errorf("the process was not set up within %v: %w", c.runtime.execTimeout, context.DeadlineExceeded)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.runtime.execTimeout, late)
 	defer cancel()
-	h, err := c.execByLauncher(ctx, lp, s, group)
-	if reason := (unsupported{}); errors.As(err, &reason) {
-		if c.config.TaskDir != "" && !filepath.IsAbs(lp.Args[0]) { // it is not looked for anywhere else
-			return nil, launcherError("host-rootfs.task-dir", reason.error, lp.Args)
-		}
-		// With a terminal libcontainer puts stderr there too, so a separate stderr reads EOF immediately.
-		log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason.Error()).Debug("exec by libcontainer")
-		c.fellBack(reason.Error())
-		if group != nil {
-			lp.SubCgroupPaths = group.SubPaths
-		}
-		if h, err = c.execByLibcontainer(ctx, lp, s); err == nil && group != nil {
-			if err = group.LimitProcesses(); err != nil { // not before: libcontainer has threads
-				h.kill()
-			}
-		}
-	}
+	err = c.start(ctx, lp, func(by starter) (err error) {
+		h, err = by.startExec(ctx, c, lp, s, group)
+		return err
+	})
 	return h, err
-}
-
-// execByLibcontainer starts lp with libcontainer, one exec at a time: when ctx ends, the stages that it kills must be
-// those of this exec.
-func (c *container) execByLibcontainer(
-	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams,
-) (*handle, error) {
-	select {
-	case c.libcontainerExec <- struct{}{}:
-		defer func() { <-c.libcontainerExec }()
-		lc, err := c.libcontainer()
-		if err != nil {
-			return nil, err
-		}
-		// libcontainer lets Go make the process in the cgroup, on v2. Until that has run a program, Go's runtime waits
-		// with all that it could run, and no deadline counts.
-		if err := c.cgroup.AwaitThaw(ctx); err != nil {
-			return nil, err
-		}
-		return c.runtime.startByLibcontainer(ctx, lc, lp, s)
-	case <-ctx.Done():
-		return nil, fmt.Errorf("interrupted while libcontainer starts another exec: %w", context.Cause(ctx))
-	}
-}
-
-// unsupported is the reason why the launcher cannot start a process. Nothing was started then.
-type unsupported struct{ error }
-
-// Error is short: the reason is kept as long as the container, and may have a text of the container's configuration.
-func (u unsupported) Error() string { return fmt.Sprintf("%.1000s", u.error.Error()) }
-
-// execByLauncher starts lp with the launcher, or returns an unsupported error.
-func (c *container) execByLauncher(
-	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
-) (*handle, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if c.init == nil {
-		return nil, unsupported{errors.New("the container was restored")}
-	}
-	launcher, err := c.runtime.launcher() // fails on kernels that are too old to capture a filter, as command does
-	if err != nil {
-		return nil, unsupported{err}
-	}
-	command, err := c.command(lp, s)
-	if err != nil {
-		return nil, err
-	}
-	c.joinCgroups(command, group)
-	if group != nil {
-		command.Ready = group.LimitProcesses
-	}
-	p, err := command.Start(ctx, launcher, c.runtime.reaper)
-	if errors.Is(err, launch.ErrNotJoined) && group == nil && c.joinInit(command) {
-		p, err = command.Start(ctx, launcher, c.runtime.reaper)
-	}
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, fmt.Errorf("interrupted: %w", err)
-	case errors.Is(err, launch.ErrNotJoined) && !cgroups.IsCgroup2UnifiedMode():
-		return nil, unsupported{err} // on hybrid libcontainer does without the v2 hierarchy
-	case err != nil:
-		if ended, _ := cgroup.HasEnded(int(c.initFD.Fd())); ended { // so may its cgroup be gone
-			err = fmt.Errorf("%w: %w", err, unix.ESRCH)
-		}
-		return nil, ocierrors.Start(err, lp.Args)
-	}
-	h := newHandle(c.runtime.reaper, p, p.Pid)
-	return h, h.started(ctx, s)
 }

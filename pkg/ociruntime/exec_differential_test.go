@@ -718,14 +718,14 @@ type way func(*container, context.Context, *libcontainer.Process, *stdio.Streams
 // The ways answer a nil interface with an error.
 var (
 	byLibcontainer way = func(c *container, ctx context.Context, p *libcontainer.Process, s *stdio.Streams) (process.Handle, error) {
-		h, err := c.execByLibcontainer(ctx, p, s)
+		h, err := libcontainerStarter{testReaper}.startExec(ctx, c, p, s, nil)
 		if err != nil {
 			return nil, err
 		}
 		return h, nil
 	}
 	byLauncher way = func(c *container, ctx context.Context, p *libcontainer.Process, s *stdio.Streams) (process.Handle, error) {
-		h, err := c.execByLauncher(ctx, p, s, nil)
+		h, err := c.runtime.launcher.startExec(ctx, c, p, s, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -29,6 +29,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/process"
@@ -38,7 +39,7 @@ import (
 // byLibcontainerOnly starts inits as where the launcher cannot.
 var byLibcontainerOnly = sync.OnceValue(func() *Runtime {
 	r := New(testReaper)
-	r.launcher = func() (*native.Program, error) { return nil, errors.New("not in this test") }
+	r.launcher.program = func() (*native.Program, error) { return nil, errors.New("not in this test") }
 	return r
 })
 
@@ -85,7 +86,7 @@ func runInit(t *testing.T, r *Runtime, change func(*process.Config)) (seen inCon
 		wantNothingLeft(t, c)
 		seen.Err = normal(err.Error())
 	} else {
-		launched = created.(*container).held != nil
+		launched = created.Launch().Init == inspect.ByLauncher
 		var state map[string]any
 		data, err := os.ReadFile(filepath.Join(c.Root, c.ID, "state.json"))
 		testx.Must(t, err)

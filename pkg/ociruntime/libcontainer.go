@@ -17,21 +17,87 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
+	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// startByLibcontainer starts p in lc with libcontainer, and passes p its streams. If ctx ends before p is set up, it
-// kills p, or for init all in the container's cgroup, so that libcontainer gives up. If it fails, p has exited and been
-// reaped.
-func (r *Runtime) startByLibcontainer(
-	ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams,
+// libcontainerStarter starts processes with libcontainer.
+type libcontainerStarter struct{ reaper *reaper.Reaper }
+
+// startInit implements starter.
+func (l libcontainerStarter) startInit(
+	ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams,
+) (*handle, gate, error) {
+	init, err := l.setUp(ctx, c.lc, p, s)
+	if _, unborn := p.Pid(); unborn == nil { // else systemd was not asked
+		c.unit.Applied(err)
+	} else if err != nil {
+		c.unforked = true
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	g := &fifo{container: c, pid: init.pid}
+	// Nothing waits for init yet, so the pid is still init's.
+	if g.stage, err = statExe(init.pid); err == nil {
+		err = c.useCgroupOfState() // without root libcontainer leaves out hierarchies
+	}
+	if err != nil {
+		init.kill()
+		return nil, nil, err
+	}
+	if config := c.lc.Config(); config.RootlessCgroups && !c.cgroup.Exists() {
+		// On v2 libcontainer names even a cgroup that it was not allowed to make.
+		c.cgroup = cgroup.New(nil)
+		c.execGroups = execgroup.New(c.cgroup, c.config.ExecLimits)
+	}
+	return init, g, nil
+}
+
+// startExec implements starter. It starts one exec at a time in a container: when ctx ends, the stages that it kills
+// must be those of this exec.
+func (l libcontainerStarter) startExec(
+	ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
 ) (*handle, error) {
-	if err := ctx.Err(); err != nil {
+	select {
+	case c.libcontainerExec <- struct{}{}:
+		defer func() { <-c.libcontainerExec }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("interrupted while libcontainer starts another exec: %w", context.Cause(ctx))
+	}
+	if group != nil {
+		p.SubCgroupPaths = group.SubPaths
+	}
+	lc, err := c.load()
+	if err != nil {
 		return nil, err
 	}
+	// libcontainer lets Go make the process in the cgroup, on v2. Until that has run a program, Go's runtime waits with
+	// all that it could run, and no deadline counts.
+	if err := c.cgroup.AwaitThaw(ctx); err != nil {
+		return nil, err
+	}
+	h, err := l.setUp(ctx, lc, p, s)
+	if err != nil || group == nil {
+		return h, err
+	}
+	if err := group.LimitProcesses(); err != nil { // not before: libcontainer has threads
+		h.kill()
+		return nil, err
+	}
+	return h, nil
+}
+
+// setUp starts p in lc, and passes p its streams. If ctx ends before p is set up, it kills p, or for init all in the
+// container's cgroup, so that libcontainer gives up. If it fails, p has exited and been reaped.
+func (l libcontainerStarter) setUp(
+	ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams,
+) (*handle, error) {
 	config := lc.Config()
 	if !p.Init && config.Cgroups.Systemd {
 		defer systemd.Connected()()
@@ -40,23 +106,23 @@ func (r *Runtime) startByLibcontainer(
 			return nil, err
 		}
 	}
-	defer r.reaper.Suspend()()
-	match := r.isStage
+	defer l.reaper.Suspend()()
+	match := l.isStage
 	if p.Init {
 		match = anyProcess
 	}
 	kill := func() { killMembers(lc.ID(), config.Cgroups, match) }
 	p.Rlimits = translate.Rlimits(p.Rlimits, config.Rlimits)
-	return r.start(ctx, p, s, kill, func() error { return lc.Start(p) })
+	return l.begin(ctx, p, s, kill, func() error { return lc.Start(p) })
 }
 
-// start calls begin, which starts p, and passes p its streams. From the end of ctx until begin returns, it keeps
-// calling kill. If the streams cannot be passed, p is killed and reaped. The caller must have suspended the reaper.
-func (r *Runtime) start(
-	ctx context.Context, p *libcontainer.Process, s *stdio.Streams, kill func(), begin func() error,
+// begin calls start, which starts p, and passes p its streams. From the end of ctx until start returns, it keeps calling
+// kill. If the streams cannot be passed, p is killed and reaped. The caller must have suspended the reaper.
+func (l libcontainerStarter) begin(
+	ctx context.Context, p *libcontainer.Process, s *stdio.Streams, kill func(), start func() error,
 ) (*handle, error) {
 	stop := interrupt(ctx, kill)
-	err := begin()
+	err := start()
 	stop()
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -68,7 +134,7 @@ func (r *Runtime) start(
 	if err != nil {
 		return nil, fmt.Errorf("pid of the started process: %w", err)
 	}
-	h := newHandle(r.reaper, p, pid)
+	h := newHandle(l.reaper, p, pid)
 	return h, h.started(ctx, s)
 }
 
@@ -119,9 +185,9 @@ func anyProcess(int) bool { return true }
 // isStage reports whether a process is a stage of libcontainer that is about to become an exec's program: a child of
 // this process that nobody waits for yet, with the name that nsenter/nsexec.c gives it. An adopted child has another
 // name, unless it chose this one.
-func (r *Runtime) isStage(pid int) bool {
+func (l libcontainerStarter) isStage(pid int) bool {
 	name, parent, err := processName(pid)
-	return err == nil && strings.Contains(name, "(runc:[") && parent == os.Getpid() && !r.reaper.Registered(pid)
+	return err == nil && strings.Contains(name, "(runc:[") && parent == os.Getpid() && !l.reaper.Registered(pid)
 }
 
 // processName returns the name of a process and the id of its parent (proc_pid_stat(5)).

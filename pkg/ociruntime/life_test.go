@@ -103,7 +103,7 @@ func TestSignal_DoesNotWaitForAProgramWithTheNameOfTheStage(t *testing.T) {
 	c := b.RuntimeContainer.(*container)
 	testx.Eventually(t, "that the program is seen", func() bool {
 		testx.Must(t, b.Init().Signal(unix.SIGCONT))
-		return !c.awaitsProgram.Load()
+		return !awaits(c)
 	})
 	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", b.Init().Pid()))
 	testx.Must(t, err)
@@ -692,4 +692,10 @@ func TestReaped_ErrorsOfTheStart(t *testing.T) {
 			t.Errorf("Create = %v, want an error without a class", err)
 		}
 	}
+}
+
+// awaits reports whether nobody has seen the init of c run its program since Start.
+func awaits(c *container) bool {
+	f, ok := c.gate.(*fifo)
+	return ok && f.opened.Load()
 }

@@ -24,8 +24,59 @@ import (
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
+	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
+
+// unsupportedInitReason returns why the launcher cannot start p, the init of a container of config; "" if it can.
+func unsupportedInitReason(c process.Config, config *configs.Config, p *libcontainer.Process) (reason string) {
+	if reason := unsupportedReason(config, p); reason != "" {
+		return reason
+	}
+	namespaces := config.Namespaces
+	switch {
+	case config.NoPivotRoot:
+		return "no pivot_root"
+	case len(config.TimeOffsets) > 0:
+		return "offsets of a time namespace"
+	case namespaces.PathOf(configs.NEWTIME) != "":
+		return "time namespace of another"
+	case namespaces.PathOf(configs.NEWNS) != "":
+		return "mount namespace of another"
+	case config.HasHook(configs.CreateContainer, configs.StartContainer, configs.Poststart):
+		return "hooks in the container's namespaces"
+	case config.HasHook(configs.Prestart, configs.CreateRuntime) && namespaces.PathOf(configs.NEWPID) != "":
+		return "hooks, and the PID namespace of another" // these get the pid of a process that ends
+	case len(c.Files) > 0:
+		return "further descriptors"
+	case c.Init && (p.Label != "" || config.ProcessLabel != ""):
+		return "a label of SELinux, whose policy has no rule for the file of an init"
+	case len(config.NetDevices) > 0 || len(config.Routes) > 0:
+		return "network devices"
+	}
+	if namespaces.PathOf(configs.NEWPID) != "" && !launch.MountsProcOfPIDNamespace() {
+		return "PID namespace of another, before Linux 6.17"
+	}
+	if !launch.HasMountSetattr() {
+		return "no mount_setattr, before Linux 5.12"
+	}
+	for _, d := range config.Devices {
+		if launch.HasPathOfRootfs(config, d.Path) {
+			return "device with the path of the root file system"
+		}
+	}
+	for _, m := range config.Mounts {
+		if reason := launch.UnsupportedMount(config, m); reason != "" {
+			return reason
+		}
+		// The kernel mounts cgroup v2 only for the owner of the cgroup namespace.
+		if strings.HasPrefix(m.Device, "cgroup") && cgroups.IsCgroup2UnifiedMode() &&
+			namespaces.Contains(configs.NEWUSER) && !namespaces.Contains(configs.NEWCGROUP) {
+			return "mount of cgroup v2 for users of the container, without a cgroup namespace"
+		}
+	}
+	return ""
+}
 
 // unsupportedReason returns why the launcher cannot start p in a container of config; "" if it can.
 func unsupportedReason(config *configs.Config, p *libcontainer.Process) (reason string) {
@@ -60,6 +111,33 @@ func forkResets(s *configs.Scheduler) bool {
 // notifies reports whether a seccomp agent decides about calls.
 func notifies(s *configs.Seccomp) bool {
 	return slices.ContainsFunc(s.Syscalls, func(call *configs.Syscall) bool { return call.Action == configs.Notify })
+}
+
+// initCommand is p, the init of c, for the launcher.
+func (l *launcherStarter) initCommand(
+	c *container, p *libcontainer.Process, s *stdio.Streams,
+) (*initLauncher, error) {
+	config := c.lc.Config()
+	if reason := unsupportedInitReason(c.config, &config, p); reason != "" {
+		return nil, unsupported{errors.New(reason)}
+	}
+	command, err := c.command(p, s)
+	if err != nil {
+		return nil, err
+	}
+	i := &initLauncher{Init: launch.Init{Command: *command, Config: &config}, container: c}
+	if c.config.Init {
+		if command.Filter != nil && command.Filter.BlocksInit() {
+			return nil, unsupported{errors.New("a seccomp filter that forbids what an init does")}
+		}
+		if i.Reaped, err = l.init(); err != nil {
+			return nil, unsupported{err}
+		}
+	}
+	if made := c.config.Spec.Linux; made != nil {
+		i.Devices = config.Devices[len(config.Devices)-len(made.Devices):] // specconv, createDevices
+	}
+	return i, nil
 }
 
 // command is p for the launcher. Defaults are the container's, as in libcontainer (container_linux.go, newInitConfig).

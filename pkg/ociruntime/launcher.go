@@ -1,0 +1,269 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	json "github.com/go-json-experiment/json/v1"
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/system"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/native"
+	"sandbox.internal/shim/pkg/ociruntime/execgroup"
+	"sandbox.internal/shim/pkg/ociruntime/launch"
+	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
+	"sandbox.internal/shim/pkg/ociruntime/systemd"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/reaper"
+	"sandbox.internal/shim/pkg/stdio"
+	"sandbox.internal/shim/pkg/unixfile"
+)
+
+// launcherStarter starts processes with pkg/ociruntime/launch, without a Go program between the shim and them.
+type launcherStarter struct {
+	reaper  *reaper.Reaper
+	program func() (*native.Program, error) // made by the first use that succeeds
+	init    func() (*native.Program, error) // the same for the small init of containers that ask for one
+}
+
+// startInit implements starter. If the error is unsupported, mount points may be left.
+func (l *launcherStarter) startInit(
+	ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams,
+) (*handle, gate, error) {
+	program, err := l.program()
+	if err != nil {
+		return nil, nil, unsupported{err}
+	}
+	i, err := l.initCommand(c, p, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := i.prepare(); err != nil {
+		return nil, nil, err
+	}
+	run, child, err := i.Start(ctx, program, l.reaper)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, nil, fmt.Errorf("interrupted: %w", err)
+	case systemd.UnitExists(err):
+		return nil, nil, err // another container's
+	case errors.Is(err, launch.ErrNotStarted):
+		undo := process.Undo(func() error { // so that libcontainer can make the cgroup again
+			ctx, cancel := context.WithTimeoutCause(ctx, destroyTimeout, errOccupied)
+			defer cancel()
+			return c.removeOwnCgroup(ctx)
+		})
+		if undo != nil {
+			return nil, nil, errors.Join(err, undo)
+		}
+		return nil, nil, unsupported{err}
+	case err != nil:
+		return nil, nil, ocierrors.Start(err, p.Args)
+	}
+	init := newHandle(l.reaper, child, child.Pid)
+	err = init.started(ctx, s)
+	if err == nil {
+		if err = i.saveState(init.pid); err != nil {
+			init.kill()
+		}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, run.Close())
+	}
+	return init, held{run}, nil
+}
+
+// held is the gate of an init that the launcher holds. It opens when the program runs.
+type held struct{ run *native.Run }
+
+func (h held) open() error { return h.run.Resume() }
+func (held) awaitProgram() {}
+func (h held) close()      { _ = h.run.Close() } // nothing waits there any more
+
+// startExec implements starter.
+func (l *launcherStarter) startExec(
+	ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
+) (*handle, error) {
+	program, err := l.program()
+	if err != nil {
+		return nil, unsupported{err}
+	}
+	if c.config.Checkpoint != "" {
+		return nil, unsupported{errors.New("the container was restored")}
+	}
+	command, err := c.command(p, s)
+	if err != nil {
+		return nil, err
+	}
+	c.joinCgroups(command, group)
+	if group != nil {
+		command.Ready = group.LimitProcesses
+	}
+	child, err := command.Start(ctx, program, l.reaper)
+	if errors.Is(err, launch.ErrNotJoined) && group == nil && c.joinInit(command) {
+		child, err = command.Start(ctx, program, l.reaper)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("interrupted: %w", err)
+	case errors.Is(err, launch.ErrNotJoined) && !cgroups.IsCgroup2UnifiedMode():
+		return nil, unsupported{err} // on hybrid libcontainer does without the v2 hierarchy
+	case err != nil:
+		if ended, _ := cgroup.HasEnded(int(c.initFD.Fd())); ended { // so may its cgroup be gone
+			err = fmt.Errorf("%w: %w", err, unix.ESRCH)
+		}
+		return nil, ocierrors.Start(err, p.Args)
+	}
+	h := newHandle(l.reaper, child, child.Pid)
+	return h, h.started(ctx, s)
+}
+
+// initLauncher starts one init.
+type initLauncher struct {
+	launch.Init
+	container *container
+}
+
+// prepare makes the cgroup, unless systemd makes it with init in it, and sets what is called while init is set up.
+func (i *initLauncher) prepare() error {
+	config := i.Config
+	apply := func(pid int) error {
+		if err := i.container.unit.Apply(pid); err != nil {
+			return fmt.Errorf("unable to apply cgroup configuration: %w", err)
+		}
+		return nil
+	}
+	if config.Cgroups.Systemd {
+		i.Forked = apply
+	} else {
+		const nobody = -1 // makes the cgroup and moves no process (cgroups/utils.go, WriteCgroupProc)
+		if err := apply(nobody); err != nil {
+			return err
+		}
+		i.container.joinCgroups(&i.Command, nil)
+	}
+	var err error
+	if i.CgroupMounts, err = cgroupMounts(config, i.container.unit.GetPaths()); err != nil {
+		return err
+	}
+	i.MountedOnce = config.HasHook(configs.Prestart, configs.CreateRuntime)
+	i.Mounted = i.mounted
+	return nil
+}
+
+// mounted sets the limits and runs the hooks that libcontainer runs at this point (process_linux.go, procHooks).
+func (i *initLauncher) mounted(pid int) error {
+	limits := *i.Config.Cgroups.Resources // of which the manager writes to its own copy
+	if err := i.container.unit.Set(&limits); err != nil {
+		return fmt.Errorf("error setting cgroup config for procHooks process: %w", err)
+	}
+	if !i.MountedOnce {
+		return nil
+	}
+	state, err := i.container.lc.OCIState()
+	if err != nil {
+		return err
+	}
+	state.Pid, state.Status = pid, specs.StateCreating
+	defer i.container.runtime.reaper.Suspend()() // hooks are children of the shim
+	for _, name := range []configs.HookName{configs.Prestart, configs.CreateRuntime} {
+		if err := i.Config.Hooks.Run(name, state); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// saveState writes the state as libcontainer does, for runc's commands and for what libcontainer still does itself
+// (container_linux.go, currentState).
+func (i *initLauncher) saveState(pid int) error {
+	state, err := i.container.lc.State()
+	if err != nil {
+		return err
+	}
+	stat, err := system.Stat(pid)
+	if err != nil {
+		return err
+	}
+	state.InitProcessPid, state.InitProcessStartTime, state.Created = pid, stat.StartTime, time.Now().UTC()
+	for fd := range 3 {
+		name := os.DevNull // which init has until there is a terminal
+		if i.Terminal == nil || i.Stdio[fd] != nil {
+			if name, err = os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, fd)); err != nil {
+				return err
+			}
+		}
+		state.ExternalDescriptors = append(state.ExternalDescriptors, name)
+	}
+	for _, t := range configs.NamespaceTypes() {
+		if ns := (configs.Namespace{Type: t}); configs.IsNamespaceSupported(t) {
+			state.NamespacePaths[t] = ns.GetPath(pid)
+		}
+	}
+	text, err := json.Marshal(state)
+	if err != nil {
+		return err
+	}
+	fifo := i.container.fifo()
+	if err := unix.Mkfifo(fifo, 0o622); err != nil {
+		return &os.PathError{Op: "mkfifo", Path: fifo, Err: err}
+	}
+	return unixfile.Write(filepath.Join(filepath.Dir(fifo), "state.json"), text)
+}
+
+// cgroupMounts returns what a mount of type cgroup shows on cgroup v1 (rootfs_linux.go, getCgroupMounts).
+func cgroupMounts(config *configs.Config, paths map[string]string) (list []launch.CgroupMount, err error) {
+	isCgroup := func(m *configs.Mount) bool { return m.Device == "cgroup" }
+	if cgroups.IsCgroup2UnifiedMode() || !slices.ContainsFunc(config.Mounts, isCgroup) {
+		return nil, nil
+	}
+	mounts, err := cgroups.GetCgroupMounts(false)
+	if err != nil {
+		return nil, err
+	}
+	shims, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range mounts {
+		name := filepath.Base(m.Mountpoint)
+		one := launch.CgroupMount{Name: name, Controllers: strings.Split(name, ",")}
+		if name == "systemd" {
+			one.Controllers = []string{cgroups.CgroupNamePrefix + name}
+		}
+		for _, subsystem := range m.Subsystems {
+			if dir := cmp.Or(paths[subsystem], paths[cgroups.CgroupNamePrefix+subsystem]); dir != "" {
+				one.Directory = dir
+			}
+		}
+		if one.Directory == "" { // a hierarchy in which init stays where the shim is
+			dir, err := m.GetOwnCgroup(shims)
+			if err != nil {
+				return nil, err
+			}
+			below, err := filepath.Rel(m.Root, dir)
+			if err != nil {
+				return nil, err
+			}
+			one.Directory = path.Join(m.Mountpoint, below)
+		}
+		list = append(list, one)
+	}
+	return list, nil
+}

@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/opencontainers/runc/libcontainer"
+
+	"sandbox.internal/shim/pkg/inspect"
+	"sandbox.internal/shim/pkg/ociruntime/execgroup"
+	"sandbox.internal/shim/pkg/ociruntime/launch"
+	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// starter starts processes of containers: the launcher or libcontainer. If a method fails, or ctx ends first, nothing is
+// left of the process. The error is unsupported if the other starter may succeed: then nothing is left of the cgroup
+// either.
+type starter interface {
+	// startInit starts p as the init of c, and passes it its streams. Init waits at the gate until Start.
+	startInit(ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams) (*handle, gate, error)
+	// startExec starts p in c, in group or, if that is nil, in the container's cgroup. It returns when the program of p
+	// has begun.
+	startExec(
+		ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
+	) (*handle, error)
+}
+
+// gate is where an init waits until it is started.
+type gate interface {
+	// open lets init run its program. It fails if init has exited.
+	open() error
+	// awaitProgram waits briefly, once the gate is open, until init runs its program or has exited.
+	awaitProgram()
+	// close frees what the gate holds. It may be called again.
+	close()
+}
+
+// unsupported is the reason why the launcher cannot start a process.
+type unsupported struct{ error }
+
+// Error is short: the reason is kept as long as the container, and may have a text of the container's configuration.
+func (u unsupported) Error() string { return fmt.Sprintf("%.1000s", u.error.Error()) }
+
+// start starts p by the launcher or, if that does not support p, by libcontainer. It is the only place that decides, and
+// it notes why libcontainer started a process.
+func (c *container) start(ctx context.Context, p *libcontainer.Process, by func(starter) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := by(c.runtime.launcher)
+	reason, ok := errors.AsType[unsupported](err)
+	if !ok {
+		return err
+	}
+	if setting := ignoredByLibcontainer(c.config, p); setting != "" {
+		if errors.Is(reason.error, launch.ErrNotStarted) {
+			return ocierrors.Start(reason.error, p.Args)
+		}
+		return fmt.Errorf("%s: not possible with this process: %w: %w", setting, reason.error, errdefs.ErrFailedPrecondition)
+	}
+	logger := log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason.Error())
+	if p.Init {
+		logger.Info("init by libcontainer")
+		c.initReason = reason.Error()
+	} else {
+		// With a terminal libcontainer puts stderr there too, so a separate stderr reads EOF immediately.
+		logger.Debug("exec by libcontainer")
+		c.fellBack(reason.Error())
+	}
+	return by(libcontainerStarter{c.runtime.reaper})
+}
+
+// ignoredByLibcontainer returns the setting that libcontainer would ignore when it starts p; "" for none.
+func ignoredByLibcontainer(c process.Config, p *libcontainer.Process) string {
+	switch {
+	case p.Init && c.Init:
+		return "init"
+	case c.TaskDir != "" && !filepath.IsAbs(p.Args[0]): // a relative path is looked for nowhere else
+		return "host-rootfs.task-dir"
+	}
+	return ""
+}
+
+// fallback describes the execs that libcontainer started because the launcher could not.
+type fallback struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	execs uint64
+	// +checklocks:mu
+	reason string // of the last
+}
+
+// fellBack counts an exec that libcontainer starts.
+func (c *container) fellBack(reason string) {
+	c.fallback.mu.Lock()
+	defer c.fallback.mu.Unlock()
+	c.fallback.execs++
+	c.fallback.reason = reason
+}
+
+// Launch implements process.RuntimeContainer.
+func (c *container) Launch() inspect.Launch {
+	l := inspect.Launch{Init: inspect.ByLauncher, InitReason: c.initReason}
+	switch {
+	case c.config.Checkpoint != "":
+		l.Init = inspect.ByCRIU
+	case c.initReason != "":
+		l.Init = inspect.ByLibcontainer
+	}
+	c.fallback.mu.Lock()
+	defer c.fallback.mu.Unlock()
+	l.ExecsByLibcontainer, l.ExecReason = c.fallback.execs, c.fallback.reason
+	return l
+}
