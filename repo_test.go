@@ -28,14 +28,16 @@ const (
 
 // layers lists the packages from the ground up. A package imports only from layers below its own.
 var layers = [][]string{
-	{"pkg/idmap", "pkg/internal/hungfs", "pkg/internal/testx", "pkg/osthread", "pkg/protofield", "pkg/unixfile"},
+	{"pkg/idmap", "pkg/internal/hungfs", "pkg/internal/testx", "pkg/launcher/native", "pkg/osthread", "pkg/protofield", "pkg/unixfile"},
+	{"pkg/launcher/seccomp"},
+	{"pkg/launcher"},
 	{
 		"pkg/cgroup", "pkg/ociruntime/initreexec", "pkg/event",
 		"pkg/reaper", "pkg/stdio",
 	},
-	{"pkg/limit", "pkg/native"},
+	{"pkg/limit"},
 	{"pkg/options"},
-	{"pkg/bootstrap", "pkg/cgroup/hierarchy", "pkg/idle", "pkg/ociruntime/launch", "pkg/ociruntime/systemd", "pkg/pod/nsholder", "pkg/stats"},
+	{"pkg/bootstrap", "pkg/cgroup/hierarchy", "pkg/idle", "pkg/ociruntime/systemd", "pkg/pod/nsholder", "pkg/stats"},
 	{"pkg/ociruntime/execgroup"},
 	{"pkg/inspect", "pkg/pod"},
 	{"pkg/process"},
@@ -235,6 +237,19 @@ func TestOnlyTheEngineImportsLibcontainer(t *testing.T) {
 		}
 		for _, path := range p.Imports {
 			if strings.HasPrefix(path, "github.com/opencontainers/runc/") {
+				t.Errorf("%s imports %s", p.name(), path)
+			}
+		}
+	}
+}
+
+// The launcher can be used by another program: it has what it needs, and speaks of no library of runc.
+func TestLauncherStandsAlone(t *testing.T) {
+	own := module + "/pkg/launcher"
+	for _, p := range goList(t, "./pkg/launcher/...") {
+		for _, path := range p.Imports {
+			ofShim := strings.HasPrefix(path, module+"/") && path != own && !strings.HasPrefix(path, own+"/")
+			if ofShim || strings.HasPrefix(path, "github.com/opencontainers/") && path != "github.com/opencontainers/runtime-spec/specs-go" {
 				t.Errorf("%s imports %s", p.name(), path)
 			}
 		}

@@ -121,7 +121,7 @@ func TestInit_ReapsOrphans(t *testing.T) {
 
 func TestInit_HandsSignalsOn(t *testing.T) {
 	e := newInitEnv(t)
-	signals := map[string]syscall.Signal{ // pkg/native has all
+	signals := map[string]syscall.Signal{ // pkg/launcher/native has all
 		"HUP": unix.SIGHUP, "INT": unix.SIGINT, "USR1": unix.SIGUSR1, "TERM": unix.SIGTERM, "WINCH": unix.SIGWINCH,
 		"CONT": unix.SIGCONT, "64": 64, "ABRT": unix.SIGABRT, "SEGV": unix.SIGSEGV,
 	}

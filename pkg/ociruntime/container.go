@@ -22,9 +22,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	filter "sandbox.internal/shim/pkg/launcher/seccomp"
 	"sandbox.internal/shim/pkg/ociruntime/controlfile"
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
-	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/process"
@@ -54,7 +54,7 @@ type container struct {
 
 	libcontainerExec chan struct{} // holds one while libcontainer starts an exec: a lock with a context
 
-	filter     func() (*launch.Filter, error) // the seccomp filter of init and execs, looked up by the first
+	filter     func() (*filter.Filter, error) // the seccomp filter of init and execs, looked up by the first
 	execGroups *execgroup.Groups
 }
 
@@ -68,8 +68,11 @@ func (r *Runtime) newContainer(c process.Config, config *configs.Config) (*conta
 	made := &container{
 		runtime: r, config: c, lc: lc,
 		ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), libcontainerExec: make(chan struct{}, 1),
-		filter: keep(func() (*launch.Filter, error) {
-			cache := launch.FilterCache{Dir: filterDir(c.Root)}
+		filter: keep(func() (*filter.Filter, error) {
+			cache := filter.Cache{Dir: filterDir(c.Root), Warn: func(err error) {
+				log.L.WithError(err).WithField("directory", filterDir(c.Root)).
+					Warn("a seccomp filter is made anew: its cache cannot be used")
+			}}
 			return cache.Filter(config.Seccomp, func() error { _, err := seccomp.InitSeccomp(config.Seccomp); return err })
 		}),
 	}

@@ -11,7 +11,7 @@
 // libcontainer starts the first stage of a container's process by running this program again with the argument "init",
 // so the program must import [sandbox.internal/shim/pkg/ociruntime/initreexec]. It runs a sealed copy of the program,
 // so that a container cannot write to the shim's executable (CVE-2019-5736). Inits and execs are started by
-// pkg/ociruntime/launch if that supports what they ask for (docs/decisions/0004, 0015).
+// pkg/launcher if that supports what they ask for (docs/decisions/0004, 0015).
 //
 // Processes that either starts are children of the shim. The reaper (pkg/reaper) is suspended around every call that
 // starts some, because the callee waits for the short-lived ones, and only it knows which these are.

@@ -74,8 +74,8 @@ func TestExec_UnsupportedByTheLauncher(t *testing.T) {
 		config := &configs.Config{Namespaces: configs.Namespaces{{Type: configs.NEWNS}}}
 		p := &libcontainer.Process{Args: []string{"true"}}
 		tc.change(config, p)
-		if got := unsupportedReason(config, p); got != tc.want {
-			t.Errorf("%s: unsupportedReason = %q, want %q", tc.name, got, tc.want)
+		if got := translate.UnsupportedProcess(config, p); got != tc.want {
+			t.Errorf("%s: UnsupportedProcess = %q, want %q", tc.name, got, tc.want)
 		}
 	}
 }

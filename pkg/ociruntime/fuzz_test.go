@@ -46,36 +46,14 @@ func FuzzConfig(f *testing.F) {
 			t.Errorf("%q: rootfs %q, labels %q", data, config.Rootfs, config.Labels)
 		}
 		p, err := translate.Process(spec.Process, &stdio.Streams{})
-		if err != nil || unsupportedInitReason(c, config, p) != "" {
+		if err != nil || translate.UnsupportedInit(c, config, p) != "" ||
+			translate.LauncherContainer(config, 0).Unsupported() != "" {
 			return
 		}
 		for _, m := range config.Mounts {
 			if strings.ContainsRune(m.Source+m.Destination+m.Data, 0) || m.IsBind() && !filepath.IsAbs(m.Source) {
 				t.Errorf("%q: the launcher would mount %+v", data, m)
 			}
-		}
-	})
-}
-
-func FuzzEnvironment(f *testing.F) {
-	f.Add("A=1\x00HOME=\x00A=2")
-	f.Add("=x")
-	f.Fuzz(func(t *testing.T, text string) {
-		env := strings.Split(text, "\x00")
-		out, noHome, err := environment(env)
-		if err != nil {
-			return
-		}
-		seen := map[string]bool{}
-		for _, setting := range out {
-			name, value, _ := strings.Cut(setting, "=")
-			if seen[name] || name == "" || name == "HOME" && (value == "" || noHome) || !slices.Contains(env, setting) {
-				t.Errorf("environment(%q) = %q, %t", env, out, noHome)
-			}
-			seen[name] = true
-		}
-		if again, noHomeAgain, err := environment(out); err != nil || noHomeAgain != noHome || !slices.Equal(again, out) {
-			t.Errorf("environment(%q) = %q, and of that %q, %v", env, out, again, err)
 		}
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/utils"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/native"
+	"sandbox.internal/shim/pkg/launcher/native"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/stdio"

@@ -31,7 +31,7 @@ import (
 
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/internal/testx"
-	"sandbox.internal/shim/pkg/native"
+	"sandbox.internal/shim/pkg/launcher"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -39,7 +39,7 @@ import (
 // byLibcontainerOnly starts inits as where the launcher cannot.
 var byLibcontainerOnly = sync.OnceValue(func() *Runtime {
 	r := New(testReaper)
-	r.launcher.program = func() (*native.Program, error) { return nil, errors.New("not in this test") }
+	r.launcher.launcher = func() (*launcher.Launcher, error) { return nil, errors.New("not in this test") }
 	return r
 })
 

@@ -4,15 +4,11 @@
 package ociruntime
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	json "github.com/go-json-experiment/json/v1"
@@ -24,46 +20,45 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/native"
+	"sandbox.internal/shim/pkg/launcher"
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
-	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
+	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// launcherStarter starts processes with pkg/ociruntime/launch, without a Go program between the shim and them.
+// launcherStarter starts processes with pkg/launcher, without a Go program between the shim and them.
 type launcherStarter struct {
-	reaper  *reaper.Reaper
-	program func() (*native.Program, error) // made by the first use that succeeds
-	init    func() (*native.Program, error) // the same for the small init of containers that ask for one
+	reaper   *reaper.Reaper
+	launcher func() (*launcher.Launcher, error) // made by the first use that succeeds
 }
 
 // startInit implements starter. If the error is unsupported, mount points may be left.
 func (l *launcherStarter) startInit(
 	ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams,
 ) (*handle, gate, error) {
-	program, err := l.program()
+	made, err := l.launcher()
 	if err != nil {
 		return nil, nil, unsupported{err}
 	}
-	i, err := l.initCommand(c, p, s)
+	i, err := c.initCommand(p, s)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := i.prepare(); err != nil {
+	if err := c.prepareInit(i); err != nil {
 		return nil, nil, err
 	}
-	run, child, err := i.Start(ctx, program, l.reaper)
+	child, err := made.Create(ctx, i)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, nil, fmt.Errorf("interrupted: %w", err)
 	case systemd.UnitExists(err):
 		return nil, nil, err // another container's
-	case errors.Is(err, launch.ErrNotStarted):
+	case errors.Is(err, launcher.ErrNotStarted):
 		undo := process.Undo(func() error { // so that libcontainer can make the cgroup again
 			ctx, cancel := context.WithTimeoutCause(ctx, destroyTimeout, errOccupied)
 			defer cancel()
@@ -79,28 +74,28 @@ func (l *launcherStarter) startInit(
 	init := newHandle(l.reaper, child, child.Pid)
 	err = init.started(ctx, s)
 	if err == nil {
-		if err = i.saveState(init.pid); err != nil {
+		if err = c.saveState(i, init.pid); err != nil {
 			init.kill()
 		}
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, run.Close())
+		return nil, nil, errors.Join(err, child.Close())
 	}
-	return init, held{run}, nil
+	return init, held{child}, nil
 }
 
 // held is the gate of an init that the launcher holds. It opens when the program runs.
-type held struct{ run *native.Run }
+type held struct{ init *launcher.Held }
 
-func (h held) open() error { return h.run.Resume() }
+func (h held) open() error { return h.init.Resume() }
 func (held) awaitProgram() {}
-func (h held) close()      { _ = h.run.Close() } // nothing waits there any more
+func (h held) close()      { _ = h.init.Close() } // nothing waits there any more
 
 // startExec implements starter.
 func (l *launcherStarter) startExec(
 	ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
 ) (*handle, error) {
-	program, err := l.program()
+	made, err := l.launcher()
 	if err != nil {
 		return nil, unsupported{err}
 	}
@@ -115,14 +110,14 @@ func (l *launcherStarter) startExec(
 	if group != nil {
 		command.Ready = group.LimitProcesses
 	}
-	child, err := command.Start(ctx, program, l.reaper)
-	if errors.Is(err, launch.ErrNotJoined) && group == nil && c.joinInit(command) {
-		child, err = command.Start(ctx, program, l.reaper)
+	child, err := made.Exec(ctx, command)
+	if errors.Is(err, launcher.ErrNotJoined) && group == nil && c.joinInit(command) {
+		child, err = made.Exec(ctx, command)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w", err)
-	case errors.Is(err, launch.ErrNotJoined) && !cgroups.IsCgroup2UnifiedMode():
+	case errors.Is(err, launcher.ErrNotJoined) && !cgroups.IsCgroup2UnifiedMode():
 		return nil, unsupported{err} // on hybrid libcontainer does without the v2 hierarchy
 	case err != nil:
 		if ended, _ := cgroup.HasEnded(int(c.initFD.Fd())); ended { // so may its cgroup be gone
@@ -134,17 +129,11 @@ func (l *launcherStarter) startExec(
 	return h, h.started(ctx, s)
 }
 
-// initLauncher starts one init.
-type initLauncher struct {
-	launch.Init
-	container *container
-}
-
-// prepare makes the cgroup, unless systemd makes it with init in it, and sets what is called while init is set up.
-func (i *initLauncher) prepare() error {
-	config := i.Config
+// prepareInit makes the cgroup, unless systemd makes it with init in it, and sets what is called while init is set up.
+func (c *container) prepareInit(i *launcher.Container) error {
+	config := c.lc.Config()
 	apply := func(pid int) error {
-		if err := i.container.unit.Apply(pid); err != nil {
+		if err := c.unit.Apply(pid); err != nil {
 			return fmt.Errorf("unable to apply cgroup configuration: %w", err)
 		}
 		return nil
@@ -156,34 +145,34 @@ func (i *initLauncher) prepare() error {
 		if err := apply(nobody); err != nil {
 			return err
 		}
-		i.container.joinCgroups(&i.Command, nil)
+		c.joinCgroups(&i.Process, nil)
 	}
 	var err error
-	if i.CgroupMounts, err = cgroupMounts(config, i.container.unit.GetPaths()); err != nil {
+	if i.CgroupMounts, err = translate.CgroupMounts(&config, c.unit.GetPaths()); err != nil {
 		return err
 	}
-	i.MountedOnce = config.HasHook(configs.Prestart, configs.CreateRuntime)
-	i.Mounted = i.mounted
+	i.Mounted = c.mounted
 	return nil
 }
 
 // mounted sets the limits and runs the hooks that libcontainer runs at this point (process_linux.go, procHooks).
-func (i *initLauncher) mounted(pid int) error {
-	limits := *i.Config.Cgroups.Resources // of which the manager writes to its own copy
-	if err := i.container.unit.Set(&limits); err != nil {
+func (c *container) mounted(pid int) error {
+	config := c.lc.Config()
+	limits := *config.Cgroups.Resources // of which the manager writes to its own copy
+	if err := c.unit.Set(&limits); err != nil {
 		return fmt.Errorf("error setting cgroup config for procHooks process: %w", err)
 	}
-	if !i.MountedOnce {
+	if !config.HasHook(configs.Prestart, configs.CreateRuntime) {
 		return nil
 	}
-	state, err := i.container.lc.OCIState()
+	state, err := c.lc.OCIState()
 	if err != nil {
 		return err
 	}
 	state.Pid, state.Status = pid, specs.StateCreating
-	defer i.container.runtime.reaper.Suspend()() // hooks are children of the shim
+	defer c.runtime.reaper.Suspend()() // hooks are children of the shim
 	for _, name := range []configs.HookName{configs.Prestart, configs.CreateRuntime} {
-		if err := i.Config.Hooks.Run(name, state); err != nil {
+		if err := config.Hooks.Run(name, state); err != nil {
 			return err
 		}
 	}
@@ -192,8 +181,8 @@ func (i *initLauncher) mounted(pid int) error {
 
 // saveState writes the state as libcontainer does, for runc's commands and for what libcontainer still does itself
 // (container_linux.go, currentState).
-func (i *initLauncher) saveState(pid int) error {
-	state, err := i.container.lc.State()
+func (c *container) saveState(i *launcher.Container, pid int) error {
+	state, err := c.lc.State()
 	if err != nil {
 		return err
 	}
@@ -220,50 +209,9 @@ func (i *initLauncher) saveState(pid int) error {
 	if err != nil {
 		return err
 	}
-	fifo := i.container.fifo()
+	fifo := c.fifo()
 	if err := unix.Mkfifo(fifo, 0o622); err != nil {
 		return &os.PathError{Op: "mkfifo", Path: fifo, Err: err}
 	}
 	return unixfile.Write(filepath.Join(filepath.Dir(fifo), "state.json"), text)
-}
-
-// cgroupMounts returns what a mount of type cgroup shows on cgroup v1 (rootfs_linux.go, getCgroupMounts).
-func cgroupMounts(config *configs.Config, paths map[string]string) (list []launch.CgroupMount, err error) {
-	isCgroup := func(m *configs.Mount) bool { return m.Device == "cgroup" }
-	if cgroups.IsCgroup2UnifiedMode() || !slices.ContainsFunc(config.Mounts, isCgroup) {
-		return nil, nil
-	}
-	mounts, err := cgroups.GetCgroupMounts(false)
-	if err != nil {
-		return nil, err
-	}
-	shims, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range mounts {
-		name := filepath.Base(m.Mountpoint)
-		one := launch.CgroupMount{Name: name, Controllers: strings.Split(name, ",")}
-		if name == "systemd" {
-			one.Controllers = []string{cgroups.CgroupNamePrefix + name}
-		}
-		for _, subsystem := range m.Subsystems {
-			if dir := cmp.Or(paths[subsystem], paths[cgroups.CgroupNamePrefix+subsystem]); dir != "" {
-				one.Directory = dir
-			}
-		}
-		if one.Directory == "" { // a hierarchy in which init stays where the shim is
-			dir, err := m.GetOwnCgroup(shims)
-			if err != nil {
-				return nil, err
-			}
-			below, err := filepath.Rel(m.Root, dir)
-			if err != nil {
-				return nil, err
-			}
-			one.Directory = path.Join(m.Mountpoint, below)
-		}
-		list = append(list, one)
-	}
-	return list, nil
 }

@@ -16,8 +16,7 @@ import (
 	_ "github.com/opencontainers/cgroups/devices" // gives the cgroup managers their device rules
 	"github.com/opencontainers/runc/libcontainer/configs"
 
-	"sandbox.internal/shim/pkg/native"
-	"sandbox.internal/shim/pkg/ociruntime/launch"
+	"sandbox.internal/shim/pkg/launcher"
 	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
@@ -39,14 +38,16 @@ type Runtime struct {
 // frozen, or one of its file systems may not answer. With hardly any CPU time, it takes seconds.
 const execSetupTimeout = 30 * time.Second
 
+// launcherOwner begins the names of the launcher's files in /proc.
+const launcherOwner = "containerd-shim-sandbox-v1"
+
 // New returns a Runtime; reaper leaves its children alone.
 func New(reaper *reaper.Reaper) *Runtime {
 	return &Runtime{
 		reaper: reaper,
 		launcher: &launcherStarter{
-			reaper:  reaper,
-			program: keep(func() (*native.Program, error) { return native.New(launch.ProgramName) }),
-			init:    keep(func() (*native.Program, error) { return native.NewInit("init") }),
+			reaper:   reaper,
+			launcher: keep(func() (*launcher.Launcher, error) { return launcher.New(launcherOwner, reaper) }),
 		},
 		execTimeout: execSetupTimeout,
 	}

@@ -18,9 +18,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 
-	"sandbox.internal/shim/pkg/native"
+	"sandbox.internal/shim/pkg/launcher/native"
 	"sandbox.internal/shim/pkg/ociruntime/criu"
-	"sandbox.internal/shim/pkg/ociruntime/launch"
 )
 
 // Features describes what this build supports of the OCI runtime specification (features.md). CRI uses it to decide
@@ -68,7 +67,7 @@ func Features() *features.Features {
 // HasLauncher reports whether inits and execs can be started without libcontainer (docs/decisions/0004-exec-launcher.md
 // and 0015-init-launcher.md).
 func HasLauncher() bool {
-	_, err := native.New(launch.ProgramName)
+	_, err := native.New("containerd-shim-sandbox-v1", "launcher")
 	return err == nil
 }
 

@@ -4,7 +4,7 @@
 // Package nsholder starts the process that holds the namespaces of a pod where the shim's main thread cannot: a PID
 // namespace needs a first process, and a process with threads cannot join a user namespace.
 //
-// The process runs the program of pkg/native, in a few kilobytes of memory. It makes and joins the namespaces, gives up
+// The process runs the program of pkg/launcher/native, in a few kilobytes of memory. It makes and joins the namespaces, gives up
 // its user, its capabilities, its root and all descriptors, and sleeps until it is killed; no signal wakes it. Its
 // seccomp filter allows it nothing else. It adopts what the containers of the pod leave behind, and ignores SIGCHLD, so
 // that the kernel reaps that. It dies with the shim's main thread.
@@ -20,7 +20,7 @@
 //
 // # Promises
 //
-//   - When Start fails, it leaves no process, as pkg/native says.
+//   - When Start fails, it leaves no process, as pkg/launcher/native says.
 //   - A process in the pod finds nothing of the host through the holder: the root is empty, the mount namespace has
 //     nothing else, and the program cannot be changed. The holder is not dumpable, so a tracer needs CAP_SYS_PTRACE in
 //     the shim's user namespace. The kernel kills the holder at the first system call by which a tracer would act.
@@ -41,7 +41,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
-	"sandbox.internal/shim/pkg/native"
+	"sandbox.internal/shim/pkg/launcher/native"
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/reaper"
 )
@@ -73,7 +73,7 @@ type Holder struct {
 
 // Start starts the process and returns when it holds the namespaces, or when ctx ends.
 func Start(ctx context.Context, c Config, t *osthread.Thread, reaper *reaper.Reaper) (*Holder, error) {
-	program, err := native.New(programName)
+	program, err := native.New("containerd-shim-sandbox-v1", programName)
 	if err != nil {
 		return nil, err
 	}

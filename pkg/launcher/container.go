@@ -1,0 +1,313 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package launcher
+
+import (
+	"container/heap"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/launcher/native"
+)
+
+// initBuilder makes the request of a Container.
+type initBuilder struct {
+	*native.Request
+	*Container
+	next         int         // no descriptor from this one on is open
+	free         descriptors // of those below it, these are not
+	root         int         // of the container, with O_PATH
+	pidNamespace int         // the one to join; -1 for none
+	reaped       int         // the file of Reaped
+	userns       int         // the user namespace to join; -1 for none
+	sources      map[any]int // open already: of a *Mount, a *Device, or a directory of CgroupMounts
+	attributeFDs map[attribute]int
+}
+
+// request returns runc's libcontainer/nsenter/nsexec.c, rootfs_linux.go and standard_init_linux.go as a list of system
+// calls.
+//
+// The process that makes the file systems is not in a PID namespace of others: it is in a new one or, if the container
+// joins one, in that of the shim. Only its child, which has the rights of the program, is in the joined namespace.
+func (i *Container) request(moves bool, final *bool) *native.Request {
+	b := &initBuilder{Request: &native.Request{}, Container: i, next: i.freeFD()}
+	if i.Cgroups.Freezer != "" {
+		b.Thaw = filepath.Join(filepath.Dir(i.Cgroups.Freezer), "cgroup.procs")
+	}
+	if i.Reaped {
+		b.reaped = b.fd()
+	}
+	given := b.next
+	b.joinNamespaces()
+	for fd := native.Socket; fd < given; fd++ {
+		b.Call(unix.SYS_FCNTL, fd, unix.F_SETFD, unix.FD_CLOEXEC).OnError("fcntl")
+	}
+	b.fork(moves)
+	if i.has(unix.CLONE_NEWUSER) {
+		b.enterUserNamespace()
+	} else {
+		b.prepareRoot()
+	}
+	if i.isNew(unix.CLONE_NEWCGROUP) {
+		b.Call(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP).OnError("unshare the cgroup namespace")
+	}
+	b.openAttributes()
+	b.loopback()
+	b.keyring()
+	for _, m := range i.Mounts {
+		b.mount(m)
+	}
+	if b.needsDev() {
+		b.makeDev()
+	}
+	b.checkPaths() // while libcontainer can still start the process
+	b.Wait(func(pid int) error {
+		// With the links that makeDev makes in a /dev of the image libcontainer v1.5.2 fails (setupDevSymlinks).
+		*final = i.MountedOnce || !b.mountsOn("/dev")
+		if i.Mounted == nil {
+			return nil
+		}
+		return i.Mounted(pid)
+	})
+	procSelf := b.enterRoot()
+	b.openConsole(procSelf, final)
+	b.finalize()
+	env := b.Strings(i.Env, 1)
+	b.configureInit(env)
+	user := i.Process
+	user.Label = "" // it is set
+	if b.Reaped {
+		user.Capabilities = b.afterExec()
+	}
+	user.becomeUser(b.Request)
+	b.run(env)
+	return b.Request
+}
+
+// fd returns the descriptor that the next call that opens one will return.
+func (b *initBuilder) fd() int {
+	if len(b.free) > 0 {
+		return heap.Pop(&b.free).(int) //nolint:forcetypeassert // it has nothing else
+	}
+	b.next++
+	return b.next - 1
+}
+
+func (b *initBuilder) close(fd int) *native.Step {
+	heap.Push(&b.free, fd)
+	return b.Call(unix.SYS_CLOSE, fd)
+}
+
+// open adds a step that opens a path of the process.
+func (b *initBuilder) open(path string, flags int) (int, *native.Step) {
+	fd := b.fd()
+	return fd, b.Call(unix.SYS_OPENAT, unix.AT_FDCWD, path, flags|unix.O_CLOEXEC).ExpectFD(fd).OnError("open " + path)
+}
+
+// joinNamespaces joins the namespaces that have a path, except the PID and the user namespace, which it only opens.
+func (b *initBuilder) joinNamespaces() {
+	b.Call(unix.SYS_CLOSE_RANGE, b.next, uint32(math.MaxUint32), 0).OnError("close_range")
+	b.pidNamespace, b.userns = -1, -1
+	for _, ns := range b.Namespaces {
+		if ns.Path == "" {
+			continue
+		}
+		fd, _ := b.open(ns.Path, unix.O_RDONLY)
+		if ns.Type == unix.CLONE_NEWPID {
+			b.pidNamespace = fd
+			continue
+		}
+		if ns.Type == unix.CLONE_NEWUSER {
+			b.userns = fd
+			continue
+		}
+		b.Call(unix.SYS_SETNS, fd, ns.Type).OnError("setns " + ns.Path)
+		b.close(fd)
+	}
+}
+
+// newNamespaces returns those into which init is forked. clone(2) takes the bit of a time namespace for one of a
+// signal: that namespace is unshared before, and the child is the first in it (time_namespaces(7)).
+func (b *initBuilder) newNamespaces() int {
+	if b.isNew(unix.CLONE_NEWTIME) {
+		b.Call(unix.SYS_UNSHARE, unix.CLONE_NEWTIME).OnError("unshare the time namespace")
+	}
+	const others = unix.CLONE_NEWCGROUP | unix.CLONE_NEWUSER | unix.CLONE_NEWTIME
+	flags := 0
+	for _, ns := range b.Namespaces {
+		if ns.Path == "" {
+			flags |= ns.Type
+		}
+	}
+	return flags &^ others
+}
+
+// fork forks the process into its cgroups and its new namespaces. The cgroup namespace is not among them: its root is
+// the cgroup in which it is made.
+func (b *initBuilder) fork(moves bool) {
+	i := &b.Process
+	resetSignals(b.Request)
+	if i.OOMScoreAdj != nil {
+		b.write("/proc/self/oom_score_adj", fmt.Sprint(*i.OOMScoreAdj))
+	}
+	setUndumpable(b.Request)
+	for _, dir := range i.Cgroups.Tasks {
+		b.write(filepath.Join(dir, "tasks"), "0") // as in enterCgroups
+	}
+	namespaces := 0
+	if !b.has(unix.CLONE_NEWUSER) { // else they must belong to that
+		namespaces = b.newNamespaces()
+	}
+	switch {
+	case i.Cgroups.Unified != "" && !moves:
+		fd, step := b.open(i.Cgroups.Unified, unix.O_PATH|unix.O_DIRECTORY)
+		step.Explain(i.notJoined)
+		b.ForkInto(fd, namespaces).Explain(i.notJoined)
+		b.close(fd)
+	case i.Cgroups.Unified != "":
+		b.write(filepath.Join(i.Cgroups.Unified, "cgroup.procs"), "0")
+		fallthrough
+	default:
+		b.Fork(namespaces).OnError("clone")
+	}
+	b.Wait(b.Forked)
+	resetAffinity(b.Request)
+}
+
+// write writes text to a file of the host.
+func (b *initBuilder) write(path, text string) {
+	fd, _ := b.open(path, unix.O_WRONLY)
+	b.Call(unix.SYS_WRITE, fd, text, len(text)).OnError("write " + path)
+	b.close(fd)
+}
+
+// loopback follows network_linux.go, loopback.initialize.
+func (b *initBuilder) loopback() {
+	if !b.Loopback {
+		return
+	}
+	fd := b.fd()
+	b.Call(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0).ExpectFD(fd).OnError("socket")
+	request := packed(struct { // struct ifreq
+		Name  [unix.IFNAMSIZ]byte
+		Flags uint16
+		_     [22]byte
+	}{Name: [unix.IFNAMSIZ]byte{'l', 'o'}, Flags: unix.IFF_UP | unix.IFF_LOOPBACK | unix.IFF_RUNNING})
+	b.Call(unix.SYS_IOCTL, fd, unix.SIOCSIFFLAGS, request).OnError("set lo up")
+	b.close(fd)
+}
+
+// openAttributes opens the attributes of this process, as Process.openAttributes does.
+func (b *initBuilder) openAttributes() {
+	b.attributeFDs = map[attribute]int{}
+	for _, a := range b.attributes() {
+		b.attributeFDs[a] = b.fd()
+		a.open(b.Request, b.freeFD()-1, b.attributeFDs[a])
+	}
+}
+
+// setAttribute writes to a, if it is one of those to be set, and closes it.
+func (b *initBuilder) setAttribute(a attribute) {
+	if fd, ok := b.attributeFDs[a]; ok {
+		b.writeAttribute(b.Request, a, fd)
+		b.close(fd)
+	}
+}
+
+// keyring follows standard_init_linux.go. The permissions are those of a new keyring, and its user may search it.
+func (b *initBuilder) keyring() {
+	if b.Keyring == "" {
+		return
+	}
+	const (
+		sessionKeyring = 0xfffffffd                       // KEY_SPEC_SESSION_KEYRING
+		permissions    = 0x3f130000                       // security/keys/process_keys.c, join_session_keyring
+		userSearch     = 0x80000                          // KEY_USR_SEARCH
+		otherSearch    = 0x8                              // KEY_OTH_SEARCH
+		words          = "unable to join session keyring" // of libcontainer
+	)
+	searched := permissions | userSearch
+	if b.has(unix.CLONE_NEWUSER) {
+		searched = permissions | otherSearch
+	}
+	b.setAttribute(keyLabel)
+	join := b.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, b.Keyring).Tolerate(unix.ENOSYS).OnError(words)
+	b.Call(unix.SYS_KEYCTL, unix.KEYCTL_SETPERM, uint64(sessionKeyring), searched).IfDone(join).
+		OnError("unable to mod keyring permissions")
+}
+
+// configureInit follows standard_init_linux.go from the host name on.
+func (b *initBuilder) configureInit(env native.Word) {
+	if name := b.Hostname; name != "" {
+		b.Call(unix.SYS_SETHOSTNAME, name, len(name)).OnError("sethostname")
+	}
+	if name := b.Domainname; name != "" {
+		b.Call(unix.SYS_SETDOMAINNAME, name, len(name)).OnError("setdomainname")
+	}
+	b.setAttribute(profile)
+	b.setAttribute(execLabel)
+	b.sysctls()
+	for _, path := range b.ReadonlyPaths {
+		b.readonlyPath(path)
+	}
+	b.maskPaths()
+	if b.NoNewPrivileges {
+		b.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	}
+	if b.Scheduler != nil {
+		b.Call(unix.SYS_SCHED_SETATTR, 0, packed(b.Scheduler), 0).OnError("error setting scheduler")
+	}
+	if b.IOPriority != nil {
+		b.Call(unix.SYS_IOPRIO_SET, 1 /* IOPRIO_WHO_PROCESS */, 0, *b.IOPriority).OnError("failed to set io priority")
+	}
+	if b.pidNamespace >= 0 {
+		b.Call(unix.SYS_SETNS, b.pidNamespace, unix.CLONE_NEWPID).OnError("join the PID namespace: setns")
+	}
+	// From here on only the standard streams, the socket and the file of Reaped are open.
+	unused := native.Socket + 1
+	if b.Reaped {
+		if b.reaped != unused {
+			b.Call(unix.SYS_DUP3, b.reaped, unused, unix.O_CLOEXEC).OnError("dup3")
+		}
+		b.reaped = unused
+		unused++
+	}
+	b.Call(unix.SYS_CLOSE_RANGE, unused, uint32(math.MaxUint32), 0).OnError("close_range")
+	b.limit(b.Request, env) // after that: the image may have made the file that names HOME a link to a descriptor
+}
+
+// afterExec returns the capabilities with which the program of an init is looked up: only those that the init still has
+// when it executes the program are effective (capabilities(7)).
+func (b *initBuilder) afterExec() *Capabilities {
+	if b.Capabilities == nil || b.UID == 0 {
+		return b.Capabilities
+	}
+	c := *b.Capabilities
+	c.Effective = c.Ambient & c.Permitted & c.Inheritable
+	return &c
+}
+
+// sysctls follows internal/sys/sysctl_linux.go. It writes to a procfs that nothing can be mounted on.
+func (b *initBuilder) sysctls() {
+	if len(b.Sysctl) == 0 {
+		return
+	}
+	proc := b.newFilesystem("proc", "proc", b.procOptions(), 0)
+	for key, value := range b.Sysctl {
+		fd := b.fd()
+		how := packed(unix.OpenHow{
+			Flags:   unix.O_WRONLY | unix.O_TRUNC | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
+		})
+		b.Call(unix.SYS_OPENAT2, proc, "sys/"+strings.ReplaceAll(key, ".", "/"), how, len(how)).ExpectFD(fd).
+			OnError("open sysctl " + key + " file")
+		b.Call(unix.SYS_WRITE, fd, value, len(value)).OnError(fmt.Sprintf("failed to write sysctl %s = %.100q", key, value))
+		b.close(fd)
+	}
+	b.close(proc)
+}

@@ -1,0 +1,235 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package launcher runs a program in namespaces, with a root file system and rights of its own, without a second Go
+// program in between.
+//
+// [Launcher.Create] makes a container: its first process is in new namespaces, and has the root file system, the mounts
+// and the devices that a [Container] lists. [Launcher.Exec] runs another [Process] in namespaces that exist. Both have a
+// small C program (package native) make the system calls, in the order in which libcontainer, the library of runc, makes
+// them, and report a failure in libcontainer's words. An exec:
+//
+//	caller --start--> program --fork--> in the v2 cgroup --fork--> in the PID namespace --execve--> the process
+//	                  signals           v1 cgroups, CPUs           session
+//	                  not dumpable      namespaces, terminal
+//	                                    limits, filter,
+//	                                    user, capabilities
+//
+// The last process starts with the rights of its program, so tracing it in the PID namespace gains nothing. A seccomp
+// filter may forbid what is left to do there ([Process.FilterLast]).
+//
+// # Promises
+//
+//   - Create and Exec end when their context does, and leave no process behind if they fail, as package native says.
+//   - The only descriptors of the caller that get into a PID namespace that others are in are the standard streams and
+//     the program's socket, which execve closes. An init that is the first process of its own has others open until its
+//     file system is complete, while only hooks of the host may join it.
+package launcher
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/launcher/native"
+)
+
+// ErrNotStarted means that nothing was done that another runtime cannot do again, and that it may succeed, since it makes
+// a file system in another way.
+var ErrNotStarted = errors.New("the launcher cannot start a process")
+
+// ErrNotJoined means that no process can be started in [Cgroups.Unified].
+var ErrNotJoined = errors.New("error adding process to cgroup")
+
+// notStarted is such an error, in the words of its reason.
+type notStarted struct{ error }
+
+func (notStarted) Is(target error) bool { return target == ErrNotStarted }
+
+func (e notStarted) Unwrap() error { return e.error }
+
+// Launcher starts processes. Its methods may be called concurrently.
+type Launcher struct {
+	owner    string
+	children native.Children
+	program  *native.Program
+
+	mu sync.Mutex
+	// +checklocks:mu
+	init *native.Program // of Container.Reaped; nil before the first
+}
+
+// New returns a Launcher. The files that its processes execute have names in /proc that begin with owner. The error is
+// errdefs.ErrNotImplemented if this machine cannot have one: see [native.New].
+func New(owner string, children native.Children) (*Launcher, error) {
+	program, err := native.New(owner, "launcher")
+	if err != nil {
+		return nil, err
+	}
+	return &Launcher{owner: owner, children: children, program: program}, nil
+}
+
+// Close frees the launcher. Processes that it has started continue.
+func (l *Launcher) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.init == nil {
+		return l.program.Close()
+	}
+	return errors.Join(l.program.Close(), l.init.Close())
+}
+
+// Held is the first process of a container, which waits to run its program.
+type Held struct {
+	*os.Process
+	run *native.Run
+}
+
+// Resume lets the process run its program, and returns when the program has begun, or when the process has ended. It is
+// called once. The error is errdefs.ErrFailedPrecondition if the process ended before.
+func (h *Held) Resume() error { return h.run.Resume() }
+
+// Close ends a process that waits, unless it is frozen. Another one continues.
+func (h *Held) Close() error { return h.run.Close() }
+
+// Create starts the first process of a container, and returns when it waits to run its program, or when ctx ends. The
+// process is a child of the caller, who waits for it and then unregisters it. c is not changed.
+//
+// The error is ErrNotStarted if nothing was done that another runtime cannot do again, and that may help. Only what that
+// makes again may remain: directories and files to mount on, and device nodes if /dev is the image's.
+func (l *Launcher) Create(ctx context.Context, c *Container) (*Held, error) {
+	h, err := l.create(ctx, c, false)
+	if errors.Is(err, native.ErrKilledInCgroup) {
+		h, err = l.create(ctx, c, true)
+	}
+	return h, err
+}
+
+func (l *Launcher) create(ctx context.Context, c *Container, moves bool) (*Held, error) {
+	var console, last []*os.File
+	if c.Terminal != nil {
+		console = append(console, c.Terminal.Socket)
+	}
+	if c.Reaped {
+		file, err := l.openInit()
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close() //nolint:errcheck // only read
+		last = append(last, file)
+	}
+	final := false
+	request := c.request(moves, &final)
+	run, err := l.start(&c.Process, console, last)
+	if err != nil {
+		return nil, err
+	}
+	p, err := run.Execute(ctx, request)
+	if err != nil && !final {
+		err = notStarted{err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Held{p, run}, nil
+}
+
+// openInit opens the file of the small init, which it makes if there is none.
+func (l *Launcher) openInit() (*os.File, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.init == nil {
+		init, err := native.NewInit(l.owner, "init")
+		if err != nil {
+			return nil, notStarted{err}
+		}
+		l.init = init
+	}
+	return l.init.Open()
+}
+
+// Exec starts a process in the namespaces of c.Target, and returns when the process's own program has begun, or when ctx
+// ends. The process is a child of the caller, who waits for it and then unregisters it. c is not changed.
+func (l *Launcher) Exec(ctx context.Context, c *Process) (*os.Process, error) {
+	p, err := l.exec(ctx, c, c.request(false, false))
+	// ENOSYS: a seccomp filter on the caller forbids clone3(2).
+	if errors.Is(err, native.ErrKilledInCgroup) || errors.Is(err, unix.ENOSYS) {
+		p, err = l.exec(ctx, c, c.request(true, false))
+	}
+	// The limit of processes forbids a fork (Documentation/admin-guide/cgroup-v2.rst, PID).
+	if errors.Is(err, unix.EAGAIN) && c.Cgroups.Limited != "" {
+		p, err = l.exec(ctx, c, c.request(true, true))
+	}
+	return p, err
+}
+
+func (l *Launcher) exec(ctx context.Context, c *Process, request *native.Request) (_ *os.Process, failed error) {
+	more := []*os.File{c.Target}
+	if c.Terminal != nil {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return nil, os.NewSyscallError("socketpair", err)
+		}
+		ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
+		defer ours.Close()   //nolint:errcheck // nothing is expected from it
+		defer theirs.Close() //nolint:errcheck // the program has its own
+		more = append(more, theirs)
+		defer func() {
+			if failed == nil { // else this may be tried again, with another terminal
+				forward(ours, c.Terminal.Socket)
+			}
+		}()
+	}
+	run, err := l.start(c, more, nil)
+	if err != nil {
+		return nil, err
+	}
+	return run.Execute(ctx, request)
+}
+
+// start starts the program. After the streams it has the descriptors more, the host's /proc if c has attributes, and
+// last.
+func (l *Launcher) start(c *Process, more, last []*os.File) (*native.Run, error) {
+	stdio := c.Stdio
+	if slices.Contains(stdio[:], nil) {
+		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer null.Close() //nolint:errcheck // nothing was written
+		for i, f := range stdio {
+			stdio[i] = cmp.Or(f, null)
+		}
+	}
+	if len(c.attributes()) > 0 {
+		proc, err := openProcfs()
+		if err != nil {
+			return nil, err
+		}
+		defer proc.Close() //nolint:errcheck // only names a directory
+		more = append(more, proc)
+	}
+	return l.program.Start(l.children, stdio, append(more, last...)...)
+}
+
+// leaveLimited moves a process from Limited to where the caller is.
+func (c *Process) leaveLimited(pid int) error {
+	dir, err := c.Cgroups.Outside()
+	if err != nil {
+		return err
+	}
+	return moveTo(dir, pid)
+}
+
+func (c *Process) enterLimited(pid int) error { return moveTo(c.Cgroups.Limited, pid) }
+
+func moveTo(cgroup string, pid int) error {
+	return os.WriteFile(filepath.Join(cgroup, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+}

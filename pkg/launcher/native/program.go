@@ -1,0 +1,258 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package native runs lists of system calls in a process without the Go runtime: it has one thread, can fork, and has
+// nothing of the shim in its memory.
+//
+// The program (program.c) is seven kilobytes of C without a library. It lies in a section of this binary, and [New]
+// makes an ELF file of it, in memory, that nobody can change. [Program.Start] runs that. [Run.Execute] sends it a
+// [Request], which says what system calls to make in which order. It becomes the program of a container, or sleeps.
+//
+// A fork of the request makes a child of the shim (CLONE_PARENT). The process that forked ends, and Execute waits for
+// it. At [Request.Wait] a process stops until the shim knows all processes that were forked before. So a process of
+// which the shim never heard does nothing after such a step.
+//
+// # Goroutines and locks
+//
+// There is no lock. Execute has no goroutines except for those of its context's end, which do nothing once it returns.
+// It waits in Go's poller, without a thread. The reaper is suspended while the first process starts; the others are
+// registered once their parent has reported them.
+//
+// # Promises
+//
+//   - If Execute fails, none of its processes is left, neither running nor to be reaped. The exceptions are one that
+//     does not exit within some seconds of SIGKILL, and one whose parent was killed before reporting it, which ends by
+//     itself: the reaper collects both.
+//   - Execute ends when its context does, even if the process is frozen.
+package native
+
+/*
+#include "arch.h"
+#include "program.h"
+*/
+import "C"
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// What callers have to know about the program to predict its system calls.
+const (
+	Socket      = C.FD_SOCKET             // its descriptor of the socket to the shim; files of the caller follow it
+	MessageSize = C.sizeof_struct_message // what it writes there before it reads a byte at [Request.Wait]
+	AuditArch   = C.NATIVE_AUDIT_ARCH     // AUDIT_ARCH_… of the processor, see seccomp(2)
+)
+
+// Children tells the rest of this program which child processes are ours: nobody else may wait for these. A program that
+// waits for no children but those that it started itself needs none: see [NoOthers].
+type Children interface {
+	// Suspend keeps others from waiting for any child until resume is called, once.
+	Suspend() (resume func())
+	// Register says that only the caller waits for pid. It reports whether pid was not registered before.
+	Register(pid int) bool
+	// Unregister says that pid was waited for, or that others are to wait for it.
+	Unregister(pid int)
+}
+
+// NoOthers is Children for a program in which nobody waits for children that somebody else has started.
+type NoOthers struct{}
+
+// Suspend implements [Children].
+func (NoOthers) Suspend() (resume func()) { return func() {} }
+
+// Register implements [Children].
+func (NoOthers) Register(int) bool { return true }
+
+// Unregister implements [Children].
+func (NoOthers) Unregister(int) {}
+
+// Program is the program in a file of its own. Its methods may be called concurrently.
+type Program struct {
+	name  string
+	path  string // of the file in its file system
+	file  *os.File
+	mount *os.File // of its file system; closing it takes a grace period of RCU
+}
+
+// New makes a Program, which is called name in errors, and owner:name in /proc: tools that watch a machine show that, so
+// it says whose the file is. The error is errdefs.ErrNotImplemented if the program is not written for the processor, the
+// caller may not mount, or the kernel is older than Linux 5.10.
+func New(owner, name string) (*Program, error) {
+	code, entry, _ := code()
+	return newProgram(owner, name, code, entry)
+}
+
+// NewInit makes the Program that [Request.ExecInit] runs (init.h). It executes no requests.
+func NewInit(owner, name string) (*Program, error) {
+	code, _, entry := code()
+	return newProgram(owner, name, code, entry)
+}
+
+func newProgram(owner, name string, code []byte, entry uint64) (*Program, error) {
+	if len(code) == 0 {
+		return nil, fmt.Errorf("%s: not for this processor: %w", name, errdefs.ErrNotImplemented)
+	}
+	// The newest system call that is needed.
+	pidfd, err := unix.PidfdOpen(os.Getpid(), unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("%s: pidfd_open: %w", name, Unsupported(err))
+	}
+	_ = unix.Close(pidfd) // it was only tried
+	p := &Program{name: name, path: "/" + owner + ":" + name}
+	if err := p.write(image(code, entry)); err != nil {
+		_ = p.Close() // nothing runs it
+		return nil, fmt.Errorf("%s: make its file: %w", name, Unsupported(err))
+	}
+	return p, nil
+}
+
+// Unsupported adds errdefs.ErrNotImplemented to the error of a system call that the kernel refuses, unless it lacks
+// something at the moment.
+func Unsupported(err error) error {
+	for _, lack := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
+		if errors.Is(err, lack) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", err, errdefs.ErrNotImplemented)
+}
+
+// Close closes the file. Processes that run it continue.
+func (p *Program) Close() error { return errors.Join(p.file.Close(), p.mount.Close()) }
+
+// Open opens the file of the program, for [Request.ExecInit]. It is not the shim's descriptor, with which a container
+// that gets it by pidfd_getfd(2) could have a lease.
+func (p *Program) Open() (*os.File, error) { return os.Open(pathOf(p.file)) }
+
+// Start starts the program with these standard streams, and with more as its descriptors from [Socket] + 1 on. nil
+// means none. The program does nothing until Execute, which must be called.
+func (p *Program) Start(children Children, stdio [3]*os.File, more ...*os.File) (*Run, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	_ = unix.SetNonblock(pair[0], true) // a valid one; so Go's poller watches it
+	ours, theirs := os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "socket")
+	defer theirs.Close() //nolint:errcheck // the program has its own
+	files := append([]*os.File{stdio[0], stdio[1], stdio[2], theirs}, more...)
+	file, err := p.above(files)
+	if err != nil {
+		return nil, errors.Join(err, ours.Close())
+	}
+	defer file.Close() //nolint:errcheck // the program has its own
+	defer children.Suspend()()
+	first, err := os.StartProcess(pathOf(file), []string{p.name}, &os.ProcAttr{Env: []string{}, Files: files})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", p.name, err), ours.Close())
+	}
+	children.Register(first.Pid)
+	return &Run{name: p.name, file: p.path, children: children, socket: ours, current: first}, nil
+}
+
+// above returns the program's file with a descriptor that a child still has when it runs the file by that number.
+// Before that, Go puts the child's descriptors in place, using temporary ones above all of them (syscall/exec_linux.go,
+// forkAndExecInChild1; golang.org/issue/61751).
+func (p *Program) above(files []*os.File) (*os.File, error) {
+	highest := len(files)
+	for _, f := range files {
+		if f != nil {
+			highest = max(highest, int(f.Fd()))
+		}
+	}
+	fd, err := unix.FcntlInt(p.file.Fd(), unix.F_DUPFD_CLOEXEC, highest+len(files)+2)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), p.name), nil
+}
+
+// pathOf returns the path of an open file in this process, and in a child before execve.
+func pathOf(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
+
+// write makes the executable file, in a file system of its own that nobody can find, and that is read-only once the
+// file is written. A container reaches the file as /proc/PID/exe (CVE-2019-5736), and its root may own it. It can
+// change neither content nor mode, attributes or ACL: only CAP_SYS_ADMIN in the user namespace of the shim makes the
+// file system writable again. As long as the shim has the file open, there can be no lease that holds up who executes
+// it (fcntl(2)).
+func (p *Program) write(content []byte) error {
+	context, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("fsopen", err)
+	}
+	defer unix.Close(context) //nolint:errcheck // the file system is made, or not wanted
+	if err := unix.FsconfigCreate(context); err != nil {
+		return os.NewSyscallError("fsconfig", err)
+	}
+	mount, err := unix.Fsmount(context, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return os.NewSyscallError("fsmount", err)
+	}
+	p.mount = os.NewFile(uintptr(mount), "mount")
+	if err := writeFile(mount, p.path[1:], content); err != nil {
+		return err
+	}
+	fd, err := unix.Openat(mount, p.path[1:], unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("openat", err)
+	}
+	p.file = os.NewFile(uintptr(fd), p.name)
+	if err := unix.FsconfigSetFlag(context, "ro"); err != nil {
+		return os.NewSyscallError("fsconfig", err)
+	}
+	return os.NewSyscallError("fsconfig", unix.FsconfigReconfigure(context))
+}
+
+// writeFile lets nothing fork meanwhile: a child that has the file open for writing keeps it from being executed.
+func writeFile(dir int, name string, content []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fd, err := unix.Openat(dir, name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("openat", err)
+	}
+	file := os.NewFile(uintptr(fd), name)
+	if _, err = file.Write(content); err == nil {
+		err = file.Chmod(0o555) // whatever the umask is
+	}
+	return errors.Join(err, file.Close())
+}
+
+// code returns the program, and the offsets at which it and an init begin to run. It is empty on other processors.
+func code() (code []byte, entry, init uint64) {
+	c := C.native_code()
+	return C.GoBytes(c.start, C.int(c.size)), uint64(c.entry), uint64(c.init)
+}
+
+// image returns an ELF file with one segment, which holds the code.
+func image(code []byte, entry uint64) []byte {
+	type headers struct {
+		File     elf.Header64
+		Segments [2]elf.Prog64
+	}
+	const start = uint64(unsafe.Sizeof(headers{})) // of the code
+	total := start + uint64(len(code))
+	h := headers{
+		File: elf.Header64{
+			Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+			Type:  uint16(elf.ET_DYN), Machine: C.NATIVE_ELF_MACHINE, Version: uint32(elf.EV_CURRENT), Entry: start + entry,
+			Ehsize: uint16(unsafe.Sizeof(elf.Header64{})), Phoff: uint64(unsafe.Sizeof(elf.Header64{})),
+			Phentsize: uint16(unsafe.Sizeof(elf.Prog64{})), Phnum: uint16(len(headers{}.Segments)),
+		},
+		Segments: [...]elf.Prog64{
+			{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Filesz: total, Memsz: total, Align: 4096},
+			{Type: uint32(elf.PT_GNU_STACK), Flags: uint32(elf.PF_R | elf.PF_W), Align: 16},
+		},
+	}
+	b, _ := binary.Append(nil, binary.LittleEndian, h) // the type has a fixed size
+	return append(b, code...)
+}

@@ -1,0 +1,179 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package launcher
+
+import (
+	"os"
+	"slices"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/launcher/seccomp"
+)
+
+// Process is a process that is to run in the namespaces of another one. No string may contain a zero byte, and the
+// environment has each name once.
+type Process struct {
+	Args []string
+	Env  []string // HOME is added when FindHome is set
+	Cwd  string   // "" for the root
+
+	// TaskDir is where a program without an absolute path is looked up before PATH and Cwd: in its subdirectory local,
+	// then in TaskDir itself; "" for none.
+	TaskDir string
+
+	// FindHome asks for HOME from the container's /etc/passwd, or "/" if that does not say.
+	FindHome bool
+
+	Stdio    [3]*os.File // nil for /dev/null; with a Terminal only the last, a separate stderr, may be set
+	Terminal *Terminal   // nil for none
+
+	Target *os.File // pidfd of a process whose namespaces are joined, such as the init of a container
+	Join   int      // the namespaces to join (CLONE_NEW… of clone(2)); the mount namespace is among them
+
+	Cgroups Cgroups // to join; empty to stay in those of the caller
+
+	OOMScoreAdj     *int
+	InitialAffinity []byte // CPUs to begin with, as sched_setaffinity(2) takes them; nil for any
+	FinalAffinity   []byte // CPUs once the process is in its cgroups; nil to leave them
+	Keyring         string // name of the session keyring, "" to keep the shim's
+
+	Label   string // the SELinux label of its program and of its keyring, "" for what the policy says
+	Profile string // the AppArmor profile of its program, "" for none
+
+	NoNewPrivileges bool
+	Umask           *uint32
+	Scheduler       *unix.SchedAttr
+	IOPriority      *int // as ioprio_set(2) takes it
+	Rlimits         []Rlimit
+	Filter          *seccomp.Filter
+
+	// Ready is called when the process is about to run its program and all that set it up have ended; nil for none.
+	Ready func() error
+
+	UID, GID      int
+	MayDenyGroups bool // its user namespace may deny setgroups(2): it then has no groups
+	Groups        []int
+	Capabilities  *Capabilities // nil to leave them
+}
+
+// Terminal is a terminal that is made in the container.
+type Terminal struct {
+	Socket        *os.File // takes the master, as docs/terminals.md of runc describes it
+	Width, Height uint16   // 0 for the kernel's default
+}
+
+// Rlimit is a resource limit, see prlimit(2).
+type Rlimit struct {
+	Resource   int
+	Soft, Hard uint64
+}
+
+// Capabilities are sets of bits, see capabilities(7).
+type Capabilities struct {
+	Bounding, Effective, Permitted, Inheritable, Ambient uint64
+	Last                                                 int // the highest that the kernel knows
+}
+
+// Cgroups are directories of cgroups that a process joins.
+type Cgroups struct {
+	Unified string   // the one in the v2 hierarchy, "" for none
+	Tasks   []string // those in the v1 hierarchies
+	Limited string   // the one of these with the limit of processes, "" for none
+	Freezer string   // the one of Tasks whose processes may be frozen, "" for none
+	// Outside returns the caller's cgroup in the hierarchy of Limited, in which a process is forked if Limited takes no
+	// fork any more. It must be set with Limited.
+	Outside func() (string, error)
+}
+
+// Container is the first process of a container: it makes the container's file systems, and then waits to be told to run
+// its program. Target and Join of the Process are not used.
+type Container struct {
+	Process
+	Namespaces     []Namespace            // the mount namespace is among them
+	UIDMap, GIDMap []specs.LinuxIDMapping // of a new user namespace
+
+	Root            string // path of the root file system, a directory
+	ReadonlyRoot    bool
+	RootPropagation int // MS_SHARED and others of mount(2), with MS_REC; 0 for MS_SLAVE
+	Mounts          []*Mount
+	Devices         []*Device     // the nodes of /dev
+	CgroupMounts    []CgroupMount // the hierarchies that a mount of type cgroup shows on cgroup v1
+	MountLabel      string        // SELinux label of the files of new file systems, "" for none
+	ReadonlyPaths   []string
+	MaskedPaths     []string
+
+	Hostname, Domainname string            // "" to leave them
+	Sysctl               map[string]string // values by names such as net.ipv4.ip_forward
+	Loopback             bool              // switch the loopback device of the network namespace on
+
+	// Reaped says that the program runs under a small init, which reaps and forwards signals. It must not be set with a
+	// Filter that BlocksInit, nor with a Label.
+	Reaped bool
+
+	// Forked is called with the process id before the container's file systems are made: with systemd's cgroups, to put
+	// the process there. It may be nil.
+	Forked func(pid int) error
+	// Mounted is called when the file systems are made, before they become the root of the process: for limits and hooks.
+	// It may be nil.
+	Mounted func(pid int) error
+	// MountedOnce says that Mounted cannot be called for another process in place of this one.
+	MountedOnce bool
+}
+
+// Namespace is a namespace of a container.
+type Namespace struct {
+	Type int    // CLONE_NEW… of clone(2)
+	Path string // of the one to join, "" for a new one
+}
+
+// Mount is a mount in a container.
+type Mount struct {
+	Type                string // of the file system, or bind
+	Source, Destination string
+	Flags               int    // MS_… of mount(2); MS_BIND for type bind, and for no other
+	ClearedFlags        int    // flags that a bind mount does not take over from its source
+	Propagation         []int  // MS_SHARED and others, set one after another
+	Data                string // options of the file system, with commas between them
+
+	Recursive *unix.MountAttr // of a bind mount and all mounts below it; nil for none
+	IDMap     *IDMap          // of a bind mount; nil for none
+}
+
+const bind = "bind"
+
+// IDMap maps the owners of files in a mount.
+type IDMap struct {
+	UserNS    string // path of the user namespace whose mappings are used, "" for the container's
+	Recursive bool
+}
+
+// Device is a device node.
+type Device struct {
+	Path         string
+	Type         rune // b, c, u or p, as in mknod(1)
+	Major, Minor uint32
+	Mode         uint32
+	UID, GID     uint32
+	// Make says that the node is made in a container with a user namespace, too, where others are bound from the host.
+	Make bool
+}
+
+// CgroupMount is a hierarchy of cgroup v1, and the container's directory in it.
+type CgroupMount struct {
+	Name        string   // of the directory in the container
+	Directory   string   // on the host
+	Controllers []string // as the options of its mount name them
+}
+
+// has reports whether the container has a namespace that is not the caller's.
+func (i *Container) has(namespace int) bool {
+	return slices.ContainsFunc(i.Namespaces, func(ns Namespace) bool { return ns.Type == namespace })
+}
+
+// isNew reports whether a namespace is made for the container.
+func (i *Container) isNew(namespace int) bool {
+	return slices.Contains(i.Namespaces, Namespace{Type: namespace})
+}

@@ -1,0 +1,320 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package launcher
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/launcher/native"
+)
+
+// initFD is the descriptor of the pidfd of the container's init. That of the terminal's socket follows, if there is
+// one.
+const initFD = native.Socket + 1
+
+// request returns all steps from the shim to the program of the container. Each part names its source in libcontainer,
+// and has its order and its errors, on which Docker depends (see pkg/ociruntime/ocierrors). One thing differs: the fork
+// into the PID namespace comes last, so that a process that can be traced there with CAP_SYS_PTRACE has no more rights
+// than the program. Steps before the namespaces are joined may open files of the host, and close them.
+//
+// With moves, the process moves into Unified, waiting for a grace period of RCU, instead of being forked into it. With
+// outside, it also leaves Limited for the last fork.
+func (c *Process) request(moves, outside bool) *native.Request {
+	r := &native.Request{}
+	if c.Cgroups.Freezer != "" {
+		r.Thaw = filepath.Join(filepath.Dir(c.Cgroups.Freezer), "cgroup.procs")
+	}
+	c.enterCgroups(r, moves)
+	c.enterNamespaces(r)
+	env := r.Strings(c.Env, 1)
+	c.configure(r, env)
+	c.becomeUser(r)
+	c.enterPIDNamespace(r, env, outside)
+	return r
+}
+
+// consoleFD returns the descriptor that takes the master of the terminal.
+func (c *Process) consoleFD() int {
+	if c.Target == nil {
+		return initFD
+	}
+	return initFD + 1
+}
+
+// freeFD returns the lowest descriptor that is not in use.
+func (c *Process) freeFD() int {
+	fd := c.consoleFD()
+	if c.Terminal != nil {
+		fd++
+	}
+	if len(c.attributes()) > 0 {
+		fd++ // the host's /proc
+	}
+	return fd
+}
+
+// enterCgroups follows nsenter/nsexec.c up to the first clone, process_linux.go addIntoCgroup and setFinalCPUAffinity.
+func (c *Process) enterCgroups(r *native.Request, moves bool) {
+	free := c.freeFD()
+	r.Call(unix.SYS_CLOSE_RANGE, free, uint32(math.MaxUint32), 0).OnError("close_range")
+	resetSignals(r)
+	for fd := native.Socket; fd < free; fd++ {
+		r.Call(unix.SYS_FCNTL, fd, unix.F_SETFD, unix.FD_CLOEXEC).OnError("fcntl")
+	}
+	if c.OOMScoreAdj != nil {
+		c.write(r, "/proc/self/oom_score_adj", strconv.Itoa(*c.OOMScoreAdj))
+	}
+	setUndumpable(r)
+	if c.InitialAffinity != nil {
+		setAffinity(r, c.InitialAffinity).OnError("error setting initial CPU affinity")
+	}
+	if c.Cgroups.Unified != "" && moves {
+		c.write(r, filepath.Join(c.Cgroups.Unified, "cgroup.procs"), "0")
+	} else if c.Cgroups.Unified != "" {
+		r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, c.Cgroups.Unified, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC).
+			ExpectFD(free).Explain(c.notJoined)
+		r.ForkInto(free, 0).Explain(c.notJoined)
+		r.Call(unix.SYS_CLOSE, free)
+	}
+	for _, dir := range c.Cgroups.Tasks {
+		// A process with one thread that moves itself through this file waits for no grace period of RCU, unlike one
+		// moved through cgroup.procs (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
+		c.write(r, filepath.Join(dir, "tasks"), "0")
+	}
+	if c.FinalAffinity != nil {
+		setAffinity(r, c.FinalAffinity).OnError("error setting final CPU affinity")
+	} else if c.InitialAffinity == nil {
+		resetAffinity(r)
+	}
+}
+
+// resetAffinity lets the process run on every CPU, as process_linux.go, tryResetCPUAffinity, does.
+func resetAffinity(r *native.Request) {
+	const mostCPUs = 8192 // NR_CPUS of arch/x86/Kconfig with MAXSMP, and more than other machines have
+	setAffinity(r, bytes.Repeat([]byte{0xff}, mostCPUs/8)).IgnoreErrors()
+}
+
+// resetSignals gives signals that the shim ignores their default action; execve resets the others. SIGHUP and SIGINT
+// stay ignored if they were when the shim began, as with libcontainer: Go does not handle them then.
+func resetSignals(r *native.Request) {
+	const sizeOfSigset = 8
+	for sig := unix.Signal(1); sig <= unix.SIGSYS; sig++ { // it ignores no real-time signal
+		if sig != unix.SIGHUP && sig != unix.SIGINT && signal.Ignored(sig) {
+			r.Call(unix.SYS_RT_SIGACTION, int(sig), r.Table(0, 0, 0, 0), 0, sizeOfSigset)
+		}
+	}
+}
+
+// setUndumpable keeps other processes from tracing the program. A change of credentials may undo it (fs.suid_dumpable
+// in proc_sys_fs(5)), so it is repeated after each.
+func setUndumpable(r *native.Request) *native.Step {
+	return r.Call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0).OnError("set process as non-dumpable")
+}
+
+func setAffinity(r *native.Request, cpus []byte) *native.Step {
+	return r.Call(unix.SYS_SCHED_SETAFFINITY, 0, len(cpus), cpus)
+}
+
+// write writes text to a file of the host.
+func (c *Process) write(r *native.Request, path, text string) {
+	fd := c.freeFD()
+	r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, path, unix.O_WRONLY|unix.O_CLOEXEC).ExpectFD(fd).OnError("open " + path)
+	r.Call(unix.SYS_WRITE, fd, text, len(text)).OnError("write " + path)
+	r.Call(unix.SYS_CLOSE, fd)
+}
+
+func (c *Process) notJoined(errno unix.Errno, _ uint32) error {
+	return fmt.Errorf("%w %s: %w", ErrNotJoined, c.Cgroups.Unified, errno)
+}
+
+// enterNamespaces follows nsenter/nsexec.c, join_namespaces and stages 1 and 2. Only children enter the PID namespace
+// that is joined. The terminal is made while a descriptor of the host is still open.
+func (c *Process) enterNamespaces(r *native.Request) {
+	attributes := c.freeFD()
+	kept := attributes + len(c.attributes())
+	c.openAttributes(r)
+	if c.Terminal != nil {
+		r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, "/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC).
+			ExpectFD(kept).OnError("open /proc/self/fd")
+	}
+	r.Call(unix.SYS_SETNS, initFD, c.Join).OnError("failed to join namespaces: setns")
+	if c.Join&unix.CLONE_NEWUSER != 0 {
+		r.Call(unix.SYS_SETRESUID, 0, 0, 0).OnError("failed to become root in user namespace")
+		// libcontainer does this later, but before it makes the terminal, which gets the group.
+		r.Call(unix.SYS_SETGID, 0).OnError("setgid failed")
+		setUndumpable(r)
+	}
+	if c.Terminal != nil {
+		c.openTerminal(r, kept)
+	}
+	// From here on only the standard streams, the socket and, until they are set, the attributes are open.
+	if kept > attributes {
+		r.Call(unix.SYS_CLOSE_RANGE, initFD, attributes-1, 0).OnError("close_range")
+	} else {
+		kept = initFD
+	}
+	r.Call(unix.SYS_CLOSE_RANGE, kept, uint32(math.MaxUint32), 0).OnError("close_range")
+	r.Call(unix.SYS_SETUID, 0).OnError("setuid failed")
+	r.Call(unix.SYS_SETGID, 0).OnError("setgid failed")
+	if c.Terminal == nil {
+		useOwnNull(r)
+	}
+}
+
+// packed returns a structure of fixed size as the kernel takes it.
+func packed(structure any) []byte {
+	b, _ := binary.Append(nil, binary.LittleEndian, structure) // its size is fixed
+	return b
+}
+
+// configure follows setns_init_linux.go, Init, up to where the parent sets the resource limits.
+func (c *Process) configure(r *native.Request, env native.Word) {
+	if c.Keyring != "" {
+		c.setAttribute(r, keyLabel)
+		r.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, c.Keyring).Tolerate(unix.ENOSYS).
+			OnError("unable to join session keyring: unable to create session key")
+	}
+	if c.NoNewPrivileges {
+		r.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
+	}
+	if c.Umask != nil {
+		r.Call(unix.SYS_UMASK, *c.Umask)
+	}
+	if c.Scheduler != nil {
+		r.Call(unix.SYS_SCHED_SETATTR, 0, packed(c.Scheduler), 0).OnError("error setting scheduler")
+	}
+	if c.IOPriority != nil {
+		r.Call(unix.SYS_IOPRIO_SET, 1 /* IOPRIO_WHO_PROCESS */, 0, *c.IOPriority).OnError("failed to set io priority")
+	}
+	c.limit(r, env)
+}
+
+// becomeUser follows the rest of setns_init_linux.go, Init, with init_linux.go, finalizeNamespace.
+func (c *Process) becomeUser(r *native.Request) {
+	c.setAttribute(r, execLabel)
+	var mayHaveGroups *native.Step
+	if c.MayDenyGroups { // before the filter, whose EPERM is an error
+		mayHaveGroups = c.setGroups(r).Tolerate(unix.EPERM)
+	}
+	if c.Filter != nil && !c.NoNewPrivileges { // it needs a privilege that is about to be dropped
+		c.loadFilter(r).OnError("error loading seccomp filter into kernel: error loading seccomp filter")
+	}
+	chdirFailed := fmt.Sprintf("chdir to cwd (%q) set in config.json failed", c.Cwd)
+	var chdir *native.Step
+	if c.Cwd != "" {
+		chdir = r.Call(unix.SYS_CHDIR, c.Cwd).Tolerate(unix.EPERM, unix.EACCES).OnError(chdirFailed)
+	}
+	if c.Capabilities != nil {
+		c.dropBounding(r)
+	}
+	r.Call(unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1).OnError("unable to set keep caps")
+	c.setIDs(r, mayHaveGroups)
+	setUndumpable(r).IgnoreErrors()
+	if chdir != nil {
+		r.Call(unix.SYS_CHDIR, c.Cwd).OnError(chdirFailed).IfFailed(chdir)
+	}
+	r.CheckCwd().Explain(func(errno unix.Errno, _ uint32) error {
+		if errno == unix.ENOENT {
+			return errors.New("current working directory is outside of container mount namespace root -- " +
+				"possible container breakout detected")
+		}
+		return fmt.Errorf("failed to verify if current working directory is safe: getwd: %w", errno)
+	})
+	r.Call(unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 0).OnError("unable to clear keep caps")
+	if c.Capabilities != nil {
+		c.setCapabilities(r)
+	}
+}
+
+func (c *Process) setGroups(r *native.Request) *native.Step {
+	var groups []byte
+	for _, gid := range c.Groups {
+		groups = binary.LittleEndian.AppendUint32(groups, uint32(gid))
+	}
+	return r.Call(unix.SYS_SETGROUPS, len(c.Groups), groups).OnError("unable to setup user: setgroups")
+}
+
+// setIDs follows init_linux.go, setupUser. mayHaveGroups is done if the user namespace allows groups; nil: any does.
+func (c *Process) setIDs(r *native.Request, mayHaveGroups *native.Step) {
+	r.ChownStdio(c.UID).Explain(func(errno unix.Errno, stream uint32) error {
+		names := []string{"/dev/stdin", "/dev/stdout", "/dev/stderr"}
+		return fmt.Errorf("unable to setup user: chown %s: %w", names[stream%3], errno)
+	})
+	if step := c.setGroups(r); mayHaveGroups != nil {
+		step.IfDone(mayHaveGroups)
+	}
+	r.Call(unix.SYS_SETGID, c.GID).Explain(notMapped("gid", c.GID))
+	r.Call(unix.SYS_SETUID, c.UID).Explain(notMapped("uid", c.UID))
+}
+
+func notMapped(kind string, id int) func(unix.Errno, uint32) error {
+	return func(errno unix.Errno, _ uint32) error {
+		if errno == unix.EINVAL {
+			return fmt.Errorf("unable to setup user: cannot set%s to unmapped %s %d in user namespace", kind, kind, id)
+		}
+		return fmt.Errorf("unable to setup user: %w", errno)
+	}
+}
+
+// enterPIDNamespace follows nsenter/nsexec.c, stage 2, and what only the process can do in setns_init_linux.go, Init.
+func (c *Process) enterPIDNamespace(r *native.Request, env native.Word, outside bool) {
+	c.setAttribute(r, profile)
+	c.lookup(r)
+	late := c.FilterLast()
+	if !late {
+		c.loadLateFilter(r)
+	}
+	fork := func() *native.Step { return r.Fork(0) }
+	if outside {
+		fork = func() *native.Step { return r.ForkOutside(c.leaveLimited, c.enterLimited) }
+	}
+	fork().OnError("unable to spawn stage-2: clone")
+	r.Call(unix.SYS_SETSID).OnError("setsid failed")
+	if c.Terminal != nil {
+		r.Call(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
+	}
+	r.Wait(func(int) error {
+		if c.Ready == nil {
+			return nil
+		}
+		return c.Ready()
+	})
+	if late {
+		c.loadLateFilter(r)
+	}
+	c.exec(r, env)
+}
+
+// FilterLast reports whether the filter forbids what the program does between the fork into the PID namespace and
+// execve. It then has to be loaded after that, and the process is in the container for a moment without it. If
+// NoNewPrivileges is not set either, the process would also have all privileges there, since loading a filter takes
+// one: Exec must not be called then.
+func (c *Process) FilterLast() bool {
+	return c.Filter != nil && c.Filter.BlocksStart(c.Terminal != nil)
+}
+
+// loadLateFilter loads the filter as late as possible, if that needs no privilege.
+func (c *Process) loadLateFilter(r *native.Request) {
+	if c.Filter != nil && c.NoNewPrivileges {
+		c.loadFilter(r).
+			OnError("unable to init seccomp: error loading seccomp filter into kernel: error loading seccomp filter")
+	}
+}
+
+func (c *Process) loadFilter(r *native.Request) *native.Step {
+	program := r.Table(len(c.Filter.Program)/unix.SizeofSockFilter, c.Filter.Program)
+	if c.Filter.Flags == 0 {
+		return r.Call(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, program)
+	}
+	return r.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uint64(c.Filter.Flags), program)
+}

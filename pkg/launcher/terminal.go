@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package launcher
+
+import (
+	"encoding/binary"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/launcher/native"
+)
+
+// openTerminal follows console_linux.go, safeAllocPty, and init_linux.go, setupConsole.
+func (c *Process) openTerminal(r *native.Request, procSelfFD int) {
+	handle, master, peer := procSelfFD+1, procSelfFD+2, procSelfFD+3
+	c.allocateTerminal(r, procSelfFD, handle, master, peer)
+	c.useTerminal(r, master, peer)
+}
+
+// allocateTerminal makes a terminal. handle, master and peer are the lowest free descriptors.
+func (c *Process) allocateTerminal(r *native.Request, procSelfFD, handle, master, peer int) {
+	const ptmx = "/dev/pts/ptmx"
+	how := noMagicLinks(unix.O_PATH | unix.O_NOFOLLOW) // the host's /proc/self/fd is open
+	r.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, ptmx, packed(how), unix.SizeofOpenHow).
+		ExpectFD(handle).OnError("open " + ptmx)
+	checkPtmx(r, handle)
+	r.Call(unix.SYS_OPENAT, procSelfFD, strconv.Itoa(handle), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC).
+		ExpectFD(master).OnError("reopen ptmx to get new pty pair")
+	r.Call(unix.SYS_IOCTL, master, unix.TIOCSPTLCK, r.Table(0))
+	r.Call(unix.SYS_IOCTL, master, unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC).
+		ExpectFD(peer).OnError("failed to get peer end of newly-allocated console: ioctl TIOCGPTPEER")
+	if t := c.Terminal; t.Width != 0 && t.Height != 0 {
+		r.Call(unix.SYS_IOCTL, master, unix.TIOCSWINSZ, packed(unix.Winsize{Row: t.Height, Col: t.Width}))
+	}
+}
+
+// useTerminal sends the master to the shim, and makes the peer the standard streams.
+func (c *Process) useTerminal(r *native.Request, master, peer int) {
+	const name = "/dev/pts/ptmx"
+	rights := unix.UnixRights(master)
+	// struct msghdr of sendmsg(2): no address, one vector, one control message.
+	message := r.Table(0, 0, r.Table(name, len(name)), 1, rights, len(rights), 0)
+	r.Call(unix.SYS_SENDMSG, c.consoleFD(), message, 0).OnError("sendmsg")
+	for fd := range c.Stdio {
+		if c.Stdio[fd] == nil { // stderr may be there already
+			r.Call(unix.SYS_DUP3, peer, fd, 0).OnError("dup3")
+		}
+	}
+}
+
+// forward passes a terminal on. If it cannot, who waits for the terminal sees the end of the socket.
+func forward(from, to *os.File) {
+	var name [64]byte
+	rights := make([]byte, unix.CmsgSpace(4))
+	n, size, _, _, err := unix.Recvmsg(int(from.Fd()), name[:], rights, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	if err != nil || size < unix.CmsgLen(4) {
+		return
+	}
+	_ = unix.Sendmsg(int(to.Fd()), name[:n], rights[:size], nil, unix.MSG_NOSIGNAL)
+	_ = unix.Close(int(binary.NativeEndian.Uint32(rights[unix.CmsgLen(0):]))) // it is in the message
+}
+
+// checkPtmx follows console_linux.go, checkPtmxHandle. The numbers are those of fs/devpts/inode.c.
+func checkPtmx(r *native.Request, fd int) {
+	const inode = 2
+	r.CheckInode(fd, unix.S_IFCHR, unix.Mkdev(5, 2), unix.DEVPTS_SUPER_MAGIC, inode).OnError("verify ptmx handle")
+}

@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Unsupported returns why no launcher can make the container; "" if one can.
+func (i *Container) Unsupported() (reason string) {
+	for _, ns := range i.Namespaces {
+		switch {
+		case ns.Path == "":
+		case ns.Type == unix.CLONE_NEWTIME:
+			return "time namespace of another"
+		case ns.Type == unix.CLONE_NEWNS:
+			return "mount namespace of another"
+		case ns.Type == unix.CLONE_NEWPID && !mountsProcOfPIDNamespace():
+			return "PID namespace of another, before Linux 6.17"
+		}
+	}
+	if !HasMountSetattr() {
+		return "no mount_setattr, before Linux 5.12"
+	}
+	for _, d := range i.Devices {
+		if i.isPathOfRoot(d.Path) {
+			return "device with the path of the root file system"
+		}
+	}
+	for _, m := range i.Mounts {
+		if reason := i.unsupportedMount(m); reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
+func (i *Container) unsupportedMount(m *Mount) (reason string) {
+	known := atimeFlags | otherFlags
+	for flag := range mountAttributes {
+		known |= flag
+	}
+	for flag := range superblockFlags {
+		known |= flag
+	}
+	filesystems := []string{bind, "proc", "sysfs", "mqueue", "tmpfs", "devpts", "cgroup", "cgroup2"}
+	destination := path.Clean("/" + m.Destination)
+	switch {
+	case !slices.Contains(filesystems, m.Type) || (m.Type == bind) != (m.Flags&unix.MS_BIND != 0):
+		return fmt.Sprintf("mount of type %.100q", m.Type)
+	case m.Flags&^known != 0:
+		return fmt.Sprintf("mount flags %#x", m.Flags)
+	case strings.ContainsAny(m.Data, "\"\\") || strings.Contains(m.Data, "mpol="):
+		return fmt.Sprintf("mount data %.100q", m.Data)
+	case len(m.Data) >= os.Getpagesize(): // each option takes steps; mount(2) reads no more
+		return fmt.Sprintf("mount data of %d bytes", len(m.Data))
+	case destination == "/proc" && m.Type != "proc", strings.HasPrefix(destination, "/proc/"):
+		return "mount in /proc"
+	case i.isPathOfRoot(destination):
+		return "mount with the path of the root file system"
+	case strings.ContainsRune(m.Source+m.Destination+m.Data, 0):
+		return "zero byte in a mount"
+	}
+	return ""
+}
+
+// isPathOfRoot reports whether a path in the container begins with that of its root file system on the host.
+// libcontainer takes that for the root (internal/pathrs, LexicallyStripRoot).
+func (i *Container) isPathOfRoot(name string) bool {
+	root := path.Clean(i.Root)
+	return root != "/" && strings.HasPrefix(path.Clean("/"+name)+"/", root+"/")
+}
+
+// HasMountSetattr reports whether the kernel has mount_setattr, which came with Linux 5.12.
+var HasMountSetattr = sync.OnceValue(func() bool {
+	return !errors.Is(unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{}), unix.ENOSYS)
+})
+
+// mountsProcOfPIDNamespace reports whether a process can mount the procfs of a PID namespace that it is not in. If not,
+// a process with all privileges would have to be where others of the namespace may trace it.
+var mountsProcOfPIDNamespace = sync.OnceValue(func() bool {
+	context, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(context) //nolint:errcheck // nothing was made
+	return unix.FsconfigSetString(context, "pidns", "/proc/self/ns/pid") == nil
+})
