@@ -5,6 +5,7 @@ package ociruntime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"syscall"
 
@@ -40,10 +41,11 @@ func (c *container) Exec(
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := c.execIn(ctx, lp, s, group)
-	if err != nil {
-		return nil, nil, err
+	leader, err := c.startExec(ctx, lp, s, group)
+	if err != nil { // nothing is left
+		return nil, nil, errors.Join(err, c.execGroups.Discard(group))
 	}
+	h := c.execGroups.Handle(leader, group)
 	return h, h, nil
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package ociruntime
+package execgroup
 
 import (
 	"context"
@@ -13,13 +13,10 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
-	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/stdio"
 )
 
 // Time limits for the end of an exec's processes. One that sleeps uninterruptibly may outlast them.
@@ -28,37 +25,26 @@ const (
 	treeTimeout = 10 * time.Second      // for Wait, until all have exited after the leader was killed
 )
 
-// execIn starts lp in group. If it fails, nothing is left of either: a program whose terminal did not arrive, for
-// example, has already run and may have started others.
-func (c *container) execIn(
-	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
-) (*cgroupHandle, error) {
-	h, err := c.startExec(ctx, lp, s, group)
-	if err != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
-		defer cancel()
-		err = errors.Join(err, group.Kill(ctx, unix.SIGKILL))
-		c.execGroups.Remove(group)
-		return nil, err
-	}
-	return &cgroupHandle{handle: h, container: c, group: group}, nil
+// Handle is the leader of an exec with limits. It implements [process.Handle] and [process.ExecCgroup].
+type Handle struct {
+	process.Handle
+	groups  *Groups
+	group   *Group
+	final   atomic.Pointer[process.Usage] // set by Wait
+	account cgroup.Account                // set by Wait
 }
 
-// cgroupHandle is the leader of an exec with limits. It implements process.Handle and process.ExecCgroup.
-type cgroupHandle struct {
-	*handle
-	container *container
-	group     *execgroup.Group
-	final     atomic.Pointer[process.Usage] // set by Wait
-	account   cgroup.Account                // set by Wait
+// Handle returns the handle of an exec in group whose leader is h.
+func (g *Groups) Handle(h process.Handle, group *Group) *Handle {
+	return &Handle{Handle: h, groups: g, group: group}
 }
 
 // Signal sends SIGKILL to the whole cgroup, and other signals to the leader.
-func (g *cgroupHandle) Signal(sig syscall.Signal) error {
+func (g *Handle) Signal(sig syscall.Signal) error {
 	if sig != unix.SIGKILL {
-		return g.handle.Signal(sig)
+		return g.Handle.Signal(sig)
 	}
-	if err := g.handle.Signal(sig); err != nil {
+	if err := g.Handle.Signal(sig); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
@@ -71,12 +57,10 @@ func (g *cgroupHandle) Signal(sig syscall.Signal) error {
 
 // Wait waits for the leader. A run ends as a whole: Wait kills the others that are left, and waits until they have
 // exited.
-func (g *cgroupHandle) Wait() process.Exit {
-	exit := g.handle.Wait()
+func (g *Handle) Wait() process.Exit {
+	exit := g.Handle.Wait()
 	if !g.group.IsEmpty() {
-		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
-		defer cancel()
-		if err := g.group.Kill(ctx, unix.SIGKILL); err != nil {
+		if err := g.group.killAll(); err != nil {
 			g.log().WithError(err).Error("kill the processes of an exec")
 		}
 	}
@@ -86,17 +70,17 @@ func (g *cgroupHandle) Wait() process.Exit {
 }
 
 // Cgroup implements process.ExecCgroup.
-func (g *cgroupHandle) Cgroup() *cgroup.Cgroup { return g.group.Cgroup }
+func (g *Handle) Cgroup() *cgroup.Cgroup { return g.group.Cgroup }
 
 // Usage implements process.ExecCgroup.
-func (g *cgroupHandle) Usage() process.Usage {
+func (g *Handle) Usage() process.Usage {
 	if final := g.final.Load(); final != nil {
 		return *final
 	}
 	return g.usage(g.group.Usage())
 }
 
-func (g *cgroupHandle) usage(u cgroup.Usage, err error) process.Usage {
+func (g *Handle) usage(u cgroup.Usage, err error) process.Usage {
 	if err != nil && !errdefs.IsNotFound(err) {
 		g.log().WithError(err).Warn("usage of an exec")
 	}
@@ -105,7 +89,7 @@ func (g *cgroupHandle) usage(u cgroup.Usage, err error) process.Usage {
 
 // readFinal reads the usage of an exec that has ended. What its cgroup does not tell is leader's: the kernel may not
 // count memory, and systemd may have removed the cgroup with the scope that it is in.
-func (g *cgroupHandle) readFinal(leader cgroup.Account) process.Usage {
+func (g *Handle) readFinal(leader cgroup.Account) process.Usage {
 	all, err := g.group.Account()
 	u := g.usage(all.Usage, err)
 	if errdefs.IsNotFound(err) {
@@ -119,11 +103,25 @@ func (g *cgroupHandle) readFinal(leader cgroup.Account) process.Usage {
 }
 
 // Account implements process.ExecCgroup.
-func (g *cgroupHandle) Account() cgroup.Account { return g.account }
+func (g *Handle) Account() cgroup.Account { return g.account }
 
 // Release implements process.ExecCgroup.
-func (g *cgroupHandle) Release() { g.container.execGroups.Remove(g.group) }
+func (g *Handle) Release() { g.groups.Remove(g.group) }
 
-func (g *cgroupHandle) log() *log.Entry {
-	return log.L.WithField("container", g.container.config.ID).WithField("cgroup", g.group.String())
+func (g *Handle) log() *log.Entry {
+	return log.L.WithField("cgroup", g.group.String())
+}
+
+// killAll kills all processes of the exec, and waits until they have exited.
+func (g *Group) killAll() error {
+	ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
+	defer cancel()
+	return g.Kill(ctx, unix.SIGKILL)
+}
+
+// Discard kills all processes of an exec that failed, and removes the cgroup. A program whose terminal did not arrive,
+// for example, has already run and may have started others.
+func (g *Groups) Discard(group *Group) error {
+	defer g.Remove(group)
+	return group.killAll()
 }
