@@ -30,6 +30,7 @@ const (
 var layers = [][]string{
 	{"pkg/idmap", "pkg/internal/hungfs", "pkg/internal/testx", "pkg/launcher/native", "pkg/osthread", "pkg/protofield", "pkg/unixfile"},
 	{"pkg/launcher/seccomp"},
+	{"pkg/launcher/spec"},
 	{"pkg/launcher"},
 	{
 		"pkg/cgroup", "pkg/ociruntime/initreexec", "pkg/event",

@@ -26,7 +26,7 @@ const (
 )
 
 // attributes returns those to be set, in the order of their descriptors.
-func (c *Process) attributes() (list []attribute) {
+func (c *command) attributes() (list []attribute) {
 	if c.Label != "" {
 		list = append(list, execLabel)
 		if c.Keyring != "" {
@@ -64,7 +64,7 @@ func openProcfs() (*os.File, error) {
 
 // openAttributes opens the attributes while the process has the host's /proc: in the mount namespace of the container
 // anything may be there (CVE-2019-16884). It crosses no mount below /proc.
-func (c *Process) openAttributes(r *native.Request) {
+func (c *command) openAttributes(r *native.Request) {
 	first := c.freeFD()
 	for i, a := range c.attributes() {
 		a.open(r, first-1, first+i)
@@ -80,7 +80,7 @@ func (a attribute) open(r *native.Request, proc, fd int) {
 }
 
 // setAttribute writes to an attribute, if it is one of those to be set, and closes it.
-func (c *Process) setAttribute(r *native.Request, a attribute) {
+func (c *command) setAttribute(r *native.Request, a attribute) {
 	i := slices.Index(c.attributes(), a)
 	if i < 0 {
 		return
@@ -89,7 +89,7 @@ func (c *Process) setAttribute(r *native.Request, a attribute) {
 	r.Call(unix.SYS_CLOSE, c.freeFD()+i)
 }
 
-func (c *Process) writeAttribute(r *native.Request, a attribute, fd int) {
+func (c *command) writeAttribute(r *native.Request, a attribute, fd int) {
 	text := c.Label
 	if a == profile {
 		text = "exec " + c.Profile

@@ -10,7 +10,7 @@ import (
 )
 
 // dropBounding follows capabilities/capabilities.go, ApplyBoundingSet.
-func (c *Process) dropBounding(r *native.Request) {
+func (c *command) dropBounding(r *native.Request) {
 	for i := 0; i <= c.Capabilities.Last; i++ {
 		if c.Capabilities.Bounding>>i&1 == 0 {
 			// EINVAL: the kernel does not know the capability.
@@ -20,7 +20,7 @@ func (c *Process) dropBounding(r *native.Request) {
 }
 
 // setCapabilities follows capabilities/capabilities.go, ApplyCaps, except for the bounding set.
-func (c *Process) setCapabilities(r *native.Request) {
+func (c *command) setCapabilities(r *native.Request) {
 	header := packed(unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3})
 	var sets []byte
 	for _, shift := range []int{0, 32} {

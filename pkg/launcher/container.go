@@ -13,29 +13,32 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/native"
+	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
 // initBuilder makes the request of a Container.
 type initBuilder struct {
 	*native.Request
-	*Container
+	*command // of the Container
+	*spec.Container
 	next         int         // no descriptor from this one on is open
 	free         descriptors // of those below it, these are not
 	root         int         // of the container, with O_PATH
 	pidNamespace int         // the one to join; -1 for none
 	reaped       int         // the file of Reaped
 	userns       int         // the user namespace to join; -1 for none
-	sources      map[any]int // open already: of a *Mount, a *Device, or a directory of CgroupMounts
+	sources      map[any]int // open already: of a *spec.Mount, a *spec.Device, or a directory of CgroupMounts
 	attributeFDs map[attribute]int
 }
 
-// request returns runc's libcontainer/nsenter/nsexec.c, rootfs_linux.go and standard_init_linux.go as a list of system
+// containerRequest returns runc's libcontainer/nsenter/nsexec.c, rootfs_linux.go and standard_init_linux.go as a list of system
 // calls.
 //
 // The process that makes the file systems is not in a PID namespace of others: it is in a new one or, if the container
 // joins one, in that of the shim. Only its child, which has the rights of the program, is in the joined namespace.
-func (i *Container) request(moves bool, final *bool) *native.Request {
-	b := &initBuilder{Request: &native.Request{}, Container: i, next: i.freeFD()}
+func containerRequest(i *spec.Container, moves bool, final *bool) *native.Request {
+	b := &initBuilder{Request: &native.Request{}, command: (*command)(&i.Process), Container: i}
+	b.next = b.freeFD()
 	if i.Cgroups.Freezer != "" {
 		b.Thaw = filepath.Join(filepath.Dir(i.Cgroups.Freezer), "cgroup.procs")
 	}
@@ -48,12 +51,12 @@ func (i *Container) request(moves bool, final *bool) *native.Request {
 		b.Call(unix.SYS_FCNTL, fd, unix.F_SETFD, unix.FD_CLOEXEC).OnError("fcntl")
 	}
 	b.fork(moves)
-	if i.has(unix.CLONE_NEWUSER) {
+	if i.Has(unix.CLONE_NEWUSER) {
 		b.enterUserNamespace()
 	} else {
 		b.prepareRoot()
 	}
-	if i.isNew(unix.CLONE_NEWCGROUP) {
+	if i.IsNew(unix.CLONE_NEWCGROUP) {
 		b.Call(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP).OnError("unshare the cgroup namespace")
 	}
 	b.openAttributes()
@@ -79,7 +82,7 @@ func (i *Container) request(moves bool, final *bool) *native.Request {
 	b.finalize()
 	env := b.Strings(i.Env, 1)
 	b.configureInit(env)
-	user := i.Process
+	user := *b.command
 	user.Label = "" // it is set
 	if b.Reaped {
 		user.Capabilities = b.afterExec()
@@ -134,7 +137,7 @@ func (b *initBuilder) joinNamespaces() {
 // newNamespaces returns those into which init is forked. clone(2) takes the bit of a time namespace for one of a
 // signal: that namespace is unshared before, and the child is the first in it (time_namespaces(7)).
 func (b *initBuilder) newNamespaces() int {
-	if b.isNew(unix.CLONE_NEWTIME) {
+	if b.IsNew(unix.CLONE_NEWTIME) {
 		b.Call(unix.SYS_UNSHARE, unix.CLONE_NEWTIME).OnError("unshare the time namespace")
 	}
 	const others = unix.CLONE_NEWCGROUP | unix.CLONE_NEWUSER | unix.CLONE_NEWTIME
@@ -160,14 +163,14 @@ func (b *initBuilder) fork(moves bool) {
 		b.write(filepath.Join(dir, "tasks"), "0") // as in enterCgroups
 	}
 	namespaces := 0
-	if !b.has(unix.CLONE_NEWUSER) { // else they must belong to that
+	if !b.Has(unix.CLONE_NEWUSER) { // else they must belong to that
 		namespaces = b.newNamespaces()
 	}
 	switch {
 	case i.Cgroups.Unified != "" && !moves:
 		fd, step := b.open(i.Cgroups.Unified, unix.O_PATH|unix.O_DIRECTORY)
-		step.Explain(i.notJoined)
-		b.ForkInto(fd, namespaces).Explain(i.notJoined)
+		step.Explain(b.notJoined)
+		b.ForkInto(fd, namespaces).Explain(b.notJoined)
 		b.close(fd)
 	case i.Cgroups.Unified != "":
 		b.write(filepath.Join(i.Cgroups.Unified, "cgroup.procs"), "0")
@@ -232,7 +235,7 @@ func (b *initBuilder) keyring() {
 		words          = "unable to join session keyring" // of libcontainer
 	)
 	searched := permissions | userSearch
-	if b.has(unix.CLONE_NEWUSER) {
+	if b.Has(unix.CLONE_NEWUSER) {
 		searched = permissions | otherSearch
 	}
 	b.setAttribute(keyLabel)
@@ -283,7 +286,7 @@ func (b *initBuilder) configureInit(env native.Word) {
 
 // afterExec returns the capabilities with which the program of an init is looked up: only those that the init still has
 // when it executes the program are effective (capabilities(7)).
-func (b *initBuilder) afterExec() *Capabilities {
+func (b *initBuilder) afterExec() *spec.Capabilities {
 	if b.Capabilities == nil || b.UID == 0 {
 		return b.Capabilities
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
 // All that a bundle can say of mounts, devices, masked paths and sysctls becomes strings of a request; none ends early,
@@ -25,18 +27,18 @@ func FuzzInit(f *testing.F) {
 	f.Fuzz(func(t *testing.T, destination, source, data string, flags uint32, masked, sysctl, device string, what uint8) {
 		has := func(bit int) bool { return what>>bit&1 == 1 }
 		kinds := []string{"bind", "proc", "sysfs", "mqueue", "tmpfs", "devpts", "cgroup2", "overlay"}
-		m := &Mount{
+		m := &spec.Mount{
 			Type: kinds[what&7], Source: source, Destination: destination, Data: data, Flags: int(flags),
 		}
-		if m.Type == bind {
+		if m.Type == spec.Bind {
 			m.Flags |= unix.MS_BIND
 		}
 		key, value, _ := strings.Cut(sysctl, "=")
-		i := &Container{
-			Process: Process{Args: []string{"a"}, Cwd: "/", Env: []string{"PATH=/"}},
-			Root:    "/rootfs", ReadonlyRoot: has(3), Mounts: []*Mount{m},
-			Namespaces: []Namespace{{Type: unix.CLONE_NEWNS}, {Type: unix.CLONE_NEWPID}},
-			Devices:    []*Device{{Path: device, Type: 'c', Major: 1, Minor: 3}},
+		i := &spec.Container{
+			Process: spec.Process{Args: []string{"a"}, Cwd: "/", Env: []string{"PATH=/"}},
+			Root:    "/rootfs", ReadonlyRoot: has(3), Mounts: []*spec.Mount{m},
+			Namespaces: []spec.Namespace{{Type: unix.CLONE_NEWNS}, {Type: unix.CLONE_NEWPID}},
+			Devices:    []*spec.Device{{Path: device, Type: 'c', Major: 1, Minor: 3}},
 		}
 		if masked != "" {
 			i.MaskedPaths, i.ReadonlyPaths = strings.Split(masked, "\x00"), strings.Split(masked, "\x00")[:1]
@@ -45,7 +47,7 @@ func FuzzInit(f *testing.F) {
 			i.Sysctl = map[string]string{key: value}
 		}
 		if has(4) {
-			i.Namespaces = append(i.Namespaces, Namespace{Type: unix.CLONE_NEWUSER})
+			i.Namespaces = append(i.Namespaces, spec.Namespace{Type: unix.CLONE_NEWUSER})
 			i.UIDMap = []specs.LinuxIDMapping{{Size: 1}}
 			i.GIDMap = i.UIDMap
 		}
@@ -56,10 +58,10 @@ func FuzzInit(f *testing.F) {
 			return // another runtime makes or refuses it
 		}
 		if has(6) {
-			i.Terminal = &Terminal{}
+			i.Terminal = &spec.Terminal{}
 		}
 		var final bool
-		request := i.request(has(7), &final).Encode()
+		request := containerRequest(i, has(7), &final).Encode()
 		r := reader{t, request}
 		if got := r.word(0); got != uint64(len(r.b)) || got%8 != 0 || r.b[got-1] != 0 {
 			t.Fatalf("a size of %d in %d bytes", got, len(r.b))
@@ -112,39 +114,39 @@ func TestRequest_IsAsLargeAsItsInputs(t *testing.T) {
 		return all
 	}
 	names := list(func(i int) string { return fmt.Sprintf("/dir/%d", i) })
-	mounts := func(kind string) (all []*Mount) {
+	mounts := func(kind string) (all []*spec.Mount) {
 		for _, name := range names {
-			m := &Mount{Type: kind, Source: "/src", Destination: name, Data: "mode=755"}
-			if kind == bind {
+			m := &spec.Mount{Type: kind, Source: "/src", Destination: name, Data: "mode=755"}
+			if kind == spec.Bind {
 				m.Data, m.Flags = "", unix.MS_BIND|unix.MS_RDONLY
 			}
 			all = append(all, m)
 		}
 		return all
 	}
-	for name, change := range map[string]func(*Container){
-		"PATH and program": func(i *Container) {
+	for name, change := range map[string]func(*spec.Container){
+		"PATH and program": func(i *spec.Container) {
 			i.Args, i.Env = []string{text}, []string{"PATH=" + strings.Join(names, ":")}
 		},
-		"PATH of nothing": func(i *Container) { i.Env = []string{"PATH=" + strings.Repeat(":", long)} },
-		"PATH and task directory": func(i *Container) {
+		"PATH of nothing": func(i *spec.Container) { i.Env = []string{"PATH=" + strings.Repeat(":", long)} },
+		"PATH and task directory": func(i *spec.Container) {
 			i.TaskDir, i.Args, i.Env = "/"+text, []string{text}, []string{"PATH=" + strings.Join(names, ":")}
 		},
-		"arguments and environment": func(i *Container) {
+		"arguments and environment": func(i *spec.Container) {
 			i.Args, i.Env = append(names, text), list(func(n int) string { return fmt.Sprintf("A%d=%s", n, names[n]) })
 		},
-		"working directory": func(i *Container) { i.Cwd = strings.Repeat("/x", long/2) },
-		"mounts and label":  func(i *Container) { i.Mounts, i.MountLabel = mounts("tmpfs"), text },
-		"mounts and root":   func(i *Container) { i.Mounts, i.Root = mounts("bind"), "/"+text },
-		"mounts for other users": func(i *Container) {
+		"working directory": func(i *spec.Container) { i.Cwd = strings.Repeat("/x", long/2) },
+		"mounts and label":  func(i *spec.Container) { i.Mounts, i.MountLabel = mounts("tmpfs"), text },
+		"mounts and root":   func(i *spec.Container) { i.Mounts, i.Root = mounts("bind"), "/"+text },
+		"mounts for other users": func(i *spec.Container) {
 			i.Mounts = mounts("bind")
-			i.Namespaces = append(i.Namespaces, Namespace{Type: unix.CLONE_NEWUSER})
+			i.Namespaces = append(i.Namespaces, spec.Namespace{Type: unix.CLONE_NEWUSER})
 			i.UIDMap = []specs.LinuxIDMapping{{Size: 1}}
 		},
-		"paths and label": func(i *Container) {
+		"paths and label": func(i *spec.Container) {
 			i.MaskedPaths, i.ReadonlyPaths, i.Label = append(names, text), append(names, text), text
 		},
-		"sysctls": func(i *Container) {
+		"sysctls": func(i *spec.Container) {
 			i.Sysctl = map[string]string{"a": text}
 			for _, name := range names {
 				i.Sysctl[name] = name
@@ -152,15 +154,15 @@ func TestRequest_IsAsLargeAsItsInputs(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			i := &Container{
-				Process: Process{Args: []string{"a"}, Cwd: "/", Env: []string{"PATH=/"}},
-				Root:    "/rootfs", Namespaces: []Namespace{{Type: unix.CLONE_NEWNS}, {Type: unix.CLONE_NEWPID}},
+			i := &spec.Container{
+				Process: spec.Process{Args: []string{"a"}, Cwd: "/", Env: []string{"PATH=/"}},
+				Root:    "/rootfs", Namespaces: []spec.Namespace{{Type: unix.CLONE_NEWNS}, {Type: unix.CLONE_NEWPID}},
 			}
 			change(i)
 			var final bool
 			for what, request := range map[string]func() []byte{
-				"init": func() []byte { return i.request(false, &final).Encode() },
-				"exec": func() []byte { return i.Process.request(false, false).Encode() },
+				"init": func() []byte { return containerRequest(i, false, &final).Encode() },
+				"exec": func() []byte { return (*command)(&i.Process).request(false, false).Encode() },
 			} {
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)

@@ -5,7 +5,7 @@
 // program in between.
 //
 // [Launcher.Create] makes a container: its first process is in new namespaces, and has the root file system, the mounts
-// and the devices that a [Container] lists. [Launcher.Exec] runs another [Process] in namespaces that exist. Both have a
+// and the devices that a [spec.Container] lists. [Launcher.Exec] runs another [spec.Process] in namespaces that exist. Both have a
 // small C program (package native) make the system calls, in the order in which libcontainer, the library of runc, makes
 // them, and report a failure in libcontainer's words. An exec:
 //
@@ -16,7 +16,7 @@
 //	                                    user, capabilities
 //
 // The last process starts with the rights of its program, so tracing it in the PID namespace gains nothing. A seccomp
-// filter may forbid what is left to do there ([Process.FilterLast]).
+// filter may forbid what is left to do there ([spec.Process.FilterLast]).
 //
 // # Promises
 //
@@ -39,13 +39,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/native"
+	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
 // ErrNotStarted means that nothing was done that another runtime cannot do again, and that it may succeed, since it makes
 // a file system in another way.
 var ErrNotStarted = errors.New("the launcher cannot start a process")
 
-// ErrNotJoined means that no process can be started in [Cgroups.Unified].
+// ErrNotJoined means that no process can be started in [spec.Cgroups.Unified].
 var ErrNotJoined = errors.New("error adding process to cgroup")
 
 // notStarted is such an error, in the words of its reason.
@@ -104,7 +105,7 @@ func (h *Held) Close() error { return h.run.Close() }
 //
 // The error is ErrNotStarted if nothing was done that another runtime cannot do again, and that may help. Only what that
 // makes again may remain: directories and files to mount on, and device nodes if /dev is the image's.
-func (l *Launcher) Create(ctx context.Context, c *Container) (*Held, error) {
+func (l *Launcher) Create(ctx context.Context, c *spec.Container) (*Held, error) {
 	h, err := l.create(ctx, c, false)
 	if errors.Is(err, native.ErrKilledInCgroup) {
 		h, err = l.create(ctx, c, true)
@@ -112,7 +113,7 @@ func (l *Launcher) Create(ctx context.Context, c *Container) (*Held, error) {
 	return h, err
 }
 
-func (l *Launcher) create(ctx context.Context, c *Container, moves bool) (*Held, error) {
+func (l *Launcher) create(ctx context.Context, c *spec.Container, moves bool) (*Held, error) {
 	var console, last []*os.File
 	if c.Terminal != nil {
 		console = append(console, c.Terminal.Socket)
@@ -126,7 +127,7 @@ func (l *Launcher) create(ctx context.Context, c *Container, moves bool) (*Held,
 		last = append(last, file)
 	}
 	final := false
-	request := c.request(moves, &final)
+	request := containerRequest(c, moves, &final)
 	run, err := l.start(&c.Process, console, last)
 	if err != nil {
 		return nil, err
@@ -157,20 +158,21 @@ func (l *Launcher) openInit() (*os.File, error) {
 
 // Exec starts a process in the namespaces of c.Target, and returns when the process's own program has begun, or when ctx
 // ends. The process is a child of the caller, who waits for it and then unregisters it. c is not changed.
-func (l *Launcher) Exec(ctx context.Context, c *Process) (*os.Process, error) {
-	p, err := l.exec(ctx, c, c.request(false, false))
+func (l *Launcher) Exec(ctx context.Context, c *spec.Process) (*os.Process, error) {
+	request := (*command)(c).request
+	p, err := l.exec(ctx, c, request(false, false))
 	// ENOSYS: a seccomp filter on the caller forbids clone3(2).
 	if errors.Is(err, native.ErrKilledInCgroup) || errors.Is(err, unix.ENOSYS) {
-		p, err = l.exec(ctx, c, c.request(true, false))
+		p, err = l.exec(ctx, c, request(true, false))
 	}
 	// The limit of processes forbids a fork (Documentation/admin-guide/cgroup-v2.rst, PID).
 	if errors.Is(err, unix.EAGAIN) && c.Cgroups.Limited != "" {
-		p, err = l.exec(ctx, c, c.request(true, true))
+		p, err = l.exec(ctx, c, request(true, true))
 	}
 	return p, err
 }
 
-func (l *Launcher) exec(ctx context.Context, c *Process, request *native.Request) (_ *os.Process, failed error) {
+func (l *Launcher) exec(ctx context.Context, c *spec.Process, request *native.Request) (_ *os.Process, failed error) {
 	more := []*os.File{c.Target}
 	if c.Terminal != nil {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -196,7 +198,7 @@ func (l *Launcher) exec(ctx context.Context, c *Process, request *native.Request
 
 // start starts the program. After the streams it has the descriptors more, the host's /proc if c has attributes, and
 // last.
-func (l *Launcher) start(c *Process, more, last []*os.File) (*native.Run, error) {
+func (l *Launcher) start(c *spec.Process, more, last []*os.File) (*native.Run, error) {
 	stdio := c.Stdio
 	if slices.Contains(stdio[:], nil) {
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -208,7 +210,7 @@ func (l *Launcher) start(c *Process, more, last []*os.File) (*native.Run, error)
 			stdio[i] = cmp.Or(f, null)
 		}
 	}
-	if len(c.attributes()) > 0 {
+	if len((*command)(c).attributes()) > 0 {
 		proc, err := openProcfs()
 		if err != nil {
 			return nil, err
@@ -220,7 +222,7 @@ func (l *Launcher) start(c *Process, more, last []*os.File) (*native.Run, error)
 }
 
 // leaveLimited moves a process from Limited to where the caller is.
-func (c *Process) leaveLimited(pid int) error {
+func (c *command) leaveLimited(pid int) error {
 	dir, err := c.Cgroups.Outside()
 	if err != nil {
 		return err
@@ -228,7 +230,7 @@ func (c *Process) leaveLimited(pid int) error {
 	return moveTo(dir, pid)
 }
 
-func (c *Process) enterLimited(pid int) error { return moveTo(c.Cgroups.Limited, pid) }
+func (c *command) enterLimited(pid int) error { return moveTo(c.Cgroups.Limited, pid) }
 
 func moveTo(cgroup string, pid int) error {
 	return os.WriteFile(filepath.Join(cgroup, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/native"
+	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
 // The flags of mount(2) that are attributes of a mount (mount_setattr(2)), and those that are parameters of a file
@@ -30,7 +31,6 @@ const (
 	sizeofMountAttr = 32
 
 	atimeFlags = unix.MS_NOATIME | unix.MS_RELATIME | unix.MS_STRICTATIME
-	otherFlags = unix.MS_BIND | unix.MS_REC | unix.MS_SILENT
 )
 
 // attributes translates flags of mount(2) to those of mount_setattr(2).
@@ -50,13 +50,13 @@ func attributes(flags int) (set uint64) {
 }
 
 // mount follows rootfs_linux.go, mountToRootfs.
-func (b *initBuilder) mount(m *Mount) {
+func (b *initBuilder) mount(m *spec.Mount) {
 	if m.Type == "cgroup" && len(b.CgroupMounts) > 0 {
 		b.mountCgroups(m)
 		return
 	}
 	var fd, target int
-	if m.Type == bind {
+	if m.Type == spec.Bind {
 		fd = b.source(m)
 		if m.Flags&^(unix.MS_BIND|unix.MS_REC) != 0 || m.ClearedFlags != 0 {
 			b.setAttributes(fd, m.Flags, m.ClearedFlags, "flags of "+m.Destination)
@@ -71,19 +71,19 @@ func (b *initBuilder) mount(m *Mount) {
 		b.setAttr(fd, &unix.MountAttr{Propagation: uint64(p &^ unix.MS_REC)}, p&unix.MS_REC != 0).
 			OnError("propagation of " + m.Destination)
 	}
-	if m.Recursive != nil && m.Type == bind { // libcontainer ignores those of others
+	if m.Recursive != nil && m.Type == spec.Bind { // libcontainer ignores those of others
 		b.setAttr(fd, m.Recursive, true).OnError("recursive flags of " + m.Destination)
 	}
 	b.close(fd)
 }
 
 // delaysReadonly reports whether m becomes read-only once all mounts are made: see finalize.
-func delaysReadonly(m *Mount) bool {
+func delaysReadonly(m *spec.Mount) bool {
 	return m.Type == "tmpfs" || path.Clean("/"+m.Destination) == "/dev"
 }
 
 // mountFilesystem makes a new file system and opens what it is to be mounted on.
-func (b *initBuilder) mountFilesystem(m *Mount) (fd, target int) {
+func (b *initBuilder) mountFilesystem(m *spec.Mount) (fd, target int) {
 	flags, kind := m.Flags, m.Type
 	if delaysReadonly(m) {
 		flags &^= unix.MS_RDONLY
@@ -264,7 +264,7 @@ func (b *initBuilder) setAttributes(fd, flags, cleared int, what string) {
 		attr.Attr_clr |= unix.MOUNT_ATTR__ATIME | unix.MOUNT_ATTR_NODIRATIME
 	}
 	step := b.setAttr(fd, &attr, false).OnError(what)
-	if !b.has(unix.CLONE_NEWUSER) || (flags|cleared)&accessFlags != 0 {
+	if !b.Has(unix.CLONE_NEWUSER) || (flags|cleared)&accessFlags != 0 {
 		return
 	}
 	// EPERM: it would clear flags that are locked (mount_namespaces(7)). MOUNT_ATTR_NOSYMFOLLOW never is.
@@ -274,18 +274,18 @@ func (b *initBuilder) setAttributes(fd, flags, cleared int, what string) {
 }
 
 // mountCgroups follows rootfs_linux.go, mountCgroupV1.
-func (b *initBuilder) mountCgroups(m *Mount) {
+func (b *initBuilder) mountCgroups(m *spec.Mount) {
 	const flags = unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
-	own := Mount{
+	own := spec.Mount{
 		Source: "tmpfs", Type: "tmpfs", Destination: m.Destination, Flags: flags, Data: "mode=755",
 		Propagation: m.Propagation,
 	}
 	b.mount(&own)
 	for _, c := range b.CgroupMounts {
 		destination := path.Join(m.Destination, c.Name)
-		if !b.has(unix.CLONE_NEWCGROUP) {
-			b.mount(&Mount{ // getCgroupMounts: without recursive flags
-				Type: bind, Source: c.Directory, Destination: destination,
+		if !b.Has(unix.CLONE_NEWCGROUP) {
+			b.mount(&spec.Mount{ // getCgroupMounts: without recursive flags
+				Type: spec.Bind, Source: c.Directory, Destination: destination,
 				Flags: unix.MS_BIND | unix.MS_REC | m.Flags, Propagation: m.Propagation,
 			})
 			continue

@@ -52,14 +52,14 @@ func (b *initBuilder) becomeLeader() {
 }
 
 // limit has the shim set the resource limits. HOME is looked up first: a limit of descriptors may forbid it.
-func (c *Process) limit(r *native.Request, env native.Word) {
+func (c *command) limit(r *native.Request, env native.Word) {
 	if c.FindHome {
 		r.FindHome(c.UID, env, len(c.Env))
 	}
 	r.Wait(c.setRlimits)
 }
 
-func (c *Process) setRlimits(pid int) error {
+func (c *command) setRlimits(pid int) error {
 	for _, l := range c.Rlimits {
 		if err := unix.Prlimit(pid, l.Resource, &unix.Rlimit{Cur: l.Soft, Max: l.Hard}, nil); err != nil {
 			return fmt.Errorf("error setting rlimits for ready process: error setting rlimit type %d: %w", l.Resource, err)

@@ -16,7 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/native"
+	"sandbox.internal/shim/pkg/launcher/spec"
 )
+
+// command is a process for which steps are made.
+type command spec.Process
 
 // initFD is the descriptor of the pidfd of the container's init. That of the terminal's socket follows, if there is
 // one.
@@ -29,7 +33,7 @@ const initFD = native.Socket + 1
 //
 // With moves, the process moves into Unified, waiting for a grace period of RCU, instead of being forked into it. With
 // outside, it also leaves Limited for the last fork.
-func (c *Process) request(moves, outside bool) *native.Request {
+func (c *command) request(moves, outside bool) *native.Request {
 	r := &native.Request{}
 	if c.Cgroups.Freezer != "" {
 		r.Thaw = filepath.Join(filepath.Dir(c.Cgroups.Freezer), "cgroup.procs")
@@ -44,7 +48,7 @@ func (c *Process) request(moves, outside bool) *native.Request {
 }
 
 // consoleFD returns the descriptor that takes the master of the terminal.
-func (c *Process) consoleFD() int {
+func (c *command) consoleFD() int {
 	if c.Target == nil {
 		return initFD
 	}
@@ -52,7 +56,7 @@ func (c *Process) consoleFD() int {
 }
 
 // freeFD returns the lowest descriptor that is not in use.
-func (c *Process) freeFD() int {
+func (c *command) freeFD() int {
 	fd := c.consoleFD()
 	if c.Terminal != nil {
 		fd++
@@ -64,7 +68,7 @@ func (c *Process) freeFD() int {
 }
 
 // enterCgroups follows nsenter/nsexec.c up to the first clone, process_linux.go addIntoCgroup and setFinalCPUAffinity.
-func (c *Process) enterCgroups(r *native.Request, moves bool) {
+func (c *command) enterCgroups(r *native.Request, moves bool) {
 	free := c.freeFD()
 	r.Call(unix.SYS_CLOSE_RANGE, free, uint32(math.MaxUint32), 0).OnError("close_range")
 	resetSignals(r)
@@ -126,20 +130,20 @@ func setAffinity(r *native.Request, cpus []byte) *native.Step {
 }
 
 // write writes text to a file of the host.
-func (c *Process) write(r *native.Request, path, text string) {
+func (c *command) write(r *native.Request, path, text string) {
 	fd := c.freeFD()
 	r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, path, unix.O_WRONLY|unix.O_CLOEXEC).ExpectFD(fd).OnError("open " + path)
 	r.Call(unix.SYS_WRITE, fd, text, len(text)).OnError("write " + path)
 	r.Call(unix.SYS_CLOSE, fd)
 }
 
-func (c *Process) notJoined(errno unix.Errno, _ uint32) error {
+func (c *command) notJoined(errno unix.Errno, _ uint32) error {
 	return fmt.Errorf("%w %s: %w", ErrNotJoined, c.Cgroups.Unified, errno)
 }
 
 // enterNamespaces follows nsenter/nsexec.c, join_namespaces and stages 1 and 2. Only children enter the PID namespace
 // that is joined. The terminal is made while a descriptor of the host is still open.
-func (c *Process) enterNamespaces(r *native.Request) {
+func (c *command) enterNamespaces(r *native.Request) {
 	attributes := c.freeFD()
 	kept := attributes + len(c.attributes())
 	c.openAttributes(r)
@@ -178,7 +182,7 @@ func packed(structure any) []byte {
 }
 
 // configure follows setns_init_linux.go, Init, up to where the parent sets the resource limits.
-func (c *Process) configure(r *native.Request, env native.Word) {
+func (c *command) configure(r *native.Request, env native.Word) {
 	if c.Keyring != "" {
 		c.setAttribute(r, keyLabel)
 		r.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, c.Keyring).Tolerate(unix.ENOSYS).
@@ -200,7 +204,7 @@ func (c *Process) configure(r *native.Request, env native.Word) {
 }
 
 // becomeUser follows the rest of setns_init_linux.go, Init, with init_linux.go, finalizeNamespace.
-func (c *Process) becomeUser(r *native.Request) {
+func (c *command) becomeUser(r *native.Request) {
 	c.setAttribute(r, execLabel)
 	var mayHaveGroups *native.Step
 	if c.MayDenyGroups { // before the filter, whose EPERM is an error
@@ -236,7 +240,7 @@ func (c *Process) becomeUser(r *native.Request) {
 	}
 }
 
-func (c *Process) setGroups(r *native.Request) *native.Step {
+func (c *command) setGroups(r *native.Request) *native.Step {
 	var groups []byte
 	for _, gid := range c.Groups {
 		groups = binary.LittleEndian.AppendUint32(groups, uint32(gid))
@@ -245,7 +249,7 @@ func (c *Process) setGroups(r *native.Request) *native.Step {
 }
 
 // setIDs follows init_linux.go, setupUser. mayHaveGroups is done if the user namespace allows groups; nil: any does.
-func (c *Process) setIDs(r *native.Request, mayHaveGroups *native.Step) {
+func (c *command) setIDs(r *native.Request, mayHaveGroups *native.Step) {
 	r.ChownStdio(c.UID).Explain(func(errno unix.Errno, stream uint32) error {
 		names := []string{"/dev/stdin", "/dev/stdout", "/dev/stderr"}
 		return fmt.Errorf("unable to setup user: chown %s: %w", names[stream%3], errno)
@@ -267,10 +271,10 @@ func notMapped(kind string, id int) func(unix.Errno, uint32) error {
 }
 
 // enterPIDNamespace follows nsenter/nsexec.c, stage 2, and what only the process can do in setns_init_linux.go, Init.
-func (c *Process) enterPIDNamespace(r *native.Request, env native.Word, outside bool) {
+func (c *command) enterPIDNamespace(r *native.Request, env native.Word, outside bool) {
 	c.setAttribute(r, profile)
 	c.lookup(r)
-	late := c.FilterLast()
+	late := (*spec.Process)(c).FilterLast()
 	if !late {
 		c.loadLateFilter(r)
 	}
@@ -295,23 +299,15 @@ func (c *Process) enterPIDNamespace(r *native.Request, env native.Word, outside 
 	c.exec(r, env)
 }
 
-// FilterLast reports whether the filter forbids what the program does between the fork into the PID namespace and
-// execve. It then has to be loaded after that, and the process is in the container for a moment without it. If
-// NoNewPrivileges is not set either, the process would also have all privileges there, since loading a filter takes
-// one: Exec must not be called then.
-func (c *Process) FilterLast() bool {
-	return c.Filter != nil && c.Filter.BlocksStart(c.Terminal != nil)
-}
-
 // loadLateFilter loads the filter as late as possible, if that needs no privilege.
-func (c *Process) loadLateFilter(r *native.Request) {
+func (c *command) loadLateFilter(r *native.Request) {
 	if c.Filter != nil && c.NoNewPrivileges {
 		c.loadFilter(r).
 			OnError("unable to init seccomp: error loading seccomp filter into kernel: error loading seccomp filter")
 	}
 }
 
-func (c *Process) loadFilter(r *native.Request) *native.Step {
+func (c *command) loadFilter(r *native.Request) *native.Step {
 	program := r.Table(len(c.Filter.Program)/unix.SizeofSockFilter, c.Filter.Program)
 	if c.Filter.Flags == 0 {
 		return r.Call(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, program)

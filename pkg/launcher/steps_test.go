@@ -16,6 +16,7 @@ import (
 
 	"sandbox.internal/shim/pkg/launcher/native"
 	"sandbox.internal/shim/pkg/launcher/seccomp"
+	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
 // reader reads a request as the program does (pkg/launcher/native/program.h).
@@ -103,15 +104,15 @@ func FuzzRequest(f *testing.F) {
 		split := func(s string) []string { return strings.Split(s, "\x00") }
 		cwd, _, _ = strings.Cut(cwd, "\x00")
 		has := func(bit int) bool { return what>>bit&1 == 1 }
-		c := &Process{
+		c := &spec.Process{
 			Args: split(args), Env: split(env), Cwd: cwd, FindHome: has(0), Join: unix.CLONE_NEWNS,
 			UID: uid, GID: uid, MayDenyGroups: has(1), Groups: []int{uid},
 		}
 		if has(2) {
-			c.Terminal = &Terminal{Width: 1, Height: 2}
+			c.Terminal = &spec.Terminal{Width: 1, Height: 2}
 		}
 		if has(3) {
-			c.Capabilities = &Capabilities{Ambient: uint64(uid), Last: 40}
+			c.Capabilities = &spec.Capabilities{Ambient: uint64(uid), Last: 40}
 		}
 		if has(4) {
 			c.Filter = seccomp.NewFilter(0, make([]unix.SockFilter, 3))
@@ -123,7 +124,7 @@ func FuzzRequest(f *testing.F) {
 		if has(7) {
 			c.OOMScoreAdj, c.Scheduler, c.Keyring = &uid, &unix.SchedAttr{Size: unix.SizeofSchedAttr}, cwd
 		}
-		r := reader{t, c.request(false, false).Encode()}
+		r := reader{t, (*command)(c).request(false, false).Encode()}
 		if got := r.word(0); got != uint64(len(r.b)) || got%8 != 0 || r.b[got-1] != 0 {
 			t.Fatalf("a size of %d in %d bytes that end with %d", got, len(r.b), r.b[len(r.b)-1])
 		}
@@ -152,14 +153,14 @@ func FuzzRequest(f *testing.F) {
 
 // A change of credentials makes a process dumpable where fs.suid_dumpable is not 0.
 func TestRequest_LetsNoDumpableProcessGoOn(t *testing.T) {
-	for _, c := range []*Process{
-		{Args: []string{"true"}, Cgroups: Cgroups{Unified: "/x"}, Join: unix.CLONE_NEWNS},
-		{Args: []string{"true"}, Cgroups: Cgroups{Unified: "/x"}, Join: unix.CLONE_NEWNS | unix.CLONE_NEWUSER},
-		{Args: []string{"true"}, Terminal: &Terminal{}, Join: unix.CLONE_NEWNS | unix.CLONE_NEWUSER},
+	for _, c := range []*spec.Process{
+		{Args: []string{"true"}, Cgroups: spec.Cgroups{Unified: "/x"}, Join: unix.CLONE_NEWNS},
+		{Args: []string{"true"}, Cgroups: spec.Cgroups{Unified: "/x"}, Join: unix.CLONE_NEWNS | unix.CLONE_NEWUSER},
+		{Args: []string{"true"}, Terminal: &spec.Terminal{}, Join: unix.CLONE_NEWNS | unix.CLONE_NEWUSER},
 	} {
 		dumpable := true
 		forks := 0
-		for i, s := range (reader{t, c.request(false, false).Encode()}).steps() {
+		for i, s := range (reader{t, (*command)(c).request(false, false).Encode()}).steps() {
 			switch {
 			case s.op == opFork:
 				forks++
@@ -199,8 +200,8 @@ func TestProgram_BelowATaskDirectoryComesFirst(t *testing.T) {
 		{"..", nil, true},
 		{"a/..", []string{"/task/local", "/task", "/work"}, true},
 	} {
-		c := Process{Args: []string{tc.name}, Env: []string{"PATH=/bin:/usr/bin"}, Cwd: "/work", TaskDir: "/task"}
-		directories, name, search := c.program()
+		c := spec.Process{Args: []string{tc.name}, Env: []string{"PATH=/bin:/usr/bin"}, Cwd: "/work", TaskDir: "/task"}
+		directories, name, search := (*command)(&c).program()
 		got := []string{name}
 		if search {
 			got = nil
@@ -221,18 +222,18 @@ func TestInit_LooksForHomeWithNothingOfTheHostOpen(t *testing.T) {
 	var one native.Request
 	one.FindHome(0, one.Strings(nil, 1), 0)
 	opHome := reader{t, one.Encode()}.steps()[0].op
-	for _, c := range []Process{
+	for _, c := range []spec.Process{
 		{},
 		{Label: "label", Profile: "profile"},
-		{Label: "label", Terminal: &Terminal{}},
+		{Label: "label", Terminal: &spec.Terminal{}},
 	} {
 		c.Args, c.Cwd, c.FindHome = []string{"true"}, "/", true
-		i := &Container{Process: c, Root: "/rootfs", Namespaces: []Namespace{{Type: unix.CLONE_NEWNS}, {Type: unix.CLONE_NEWPID}}}
+		i := &spec.Container{Process: c, Root: "/rootfs", Namespaces: []spec.Namespace{{Type: unix.CLONE_NEWNS}, {Type: unix.CLONE_NEWPID}}}
 		for _, reaped := range []bool{false, true} {
 			i.Reaped = reaped
 			var final bool
 			closed, home := -1, -1
-			for n, s := range (reader{t, i.request(false, &final).Encode()}).steps() {
+			for n, s := range (reader{t, containerRequest(i, false, &final).Encode()}).steps() {
 				switch {
 				case s.op == opCall && s.call == unix.SYS_CLOSE_RANGE:
 					closed = n

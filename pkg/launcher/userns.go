@@ -13,6 +13,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
 // enterUserNamespace prepares the root, and opens what is to be bound, in the mount namespace of the container but with
@@ -55,7 +57,7 @@ func mapping(ids []specs.LinuxIDMapping) string {
 func (b *initBuilder) openSources(userns int) {
 	b.sources = map[any]int{}
 	for _, m := range b.Mounts {
-		if m.Type == bind {
+		if m.Type == spec.Bind {
 			fd := b.cloneTree(unix.AT_FDCWD, m.Source, m.Flags&unix.MS_REC != 0)
 			b.sources[m] = fd
 			b.mapIDs(m, fd, userns)
@@ -73,7 +75,7 @@ func (b *initBuilder) openSources(userns int) {
 // nowhere.
 func (b *initBuilder) openDevices() {
 	nodes := -1
-	if slices.ContainsFunc(b.Devices, func(d *Device) bool { return d.Make }) {
+	if slices.ContainsFunc(b.Devices, func(d *spec.Device) bool { return d.Make }) {
 		nodes = b.newFilesystem("tmpfs", "tmpfs", contextOption(b.MountLabel),
 			unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
 		b.moveMount(nodes, b.root)
@@ -101,7 +103,7 @@ func (b *initBuilder) openDevices() {
 }
 
 // source returns a descriptor of the source of m, and opens it unless it is open.
-func (b *initBuilder) source(m *Mount) int {
+func (b *initBuilder) source(m *spec.Mount) int {
 	for _, key := range []any{m, m.Source} {
 		if fd, ok := b.sources[key]; ok {
 			delete(b.sources, key)
@@ -114,7 +116,7 @@ func (b *initBuilder) source(m *Mount) int {
 }
 
 // mapIDs follows mount_linux.go, mountFd. userns is the container's.
-func (b *initBuilder) mapIDs(m *Mount, fd, userns int) {
+func (b *initBuilder) mapIDs(m *spec.Mount, fd, userns int) {
 	if m.IDMap == nil {
 		return
 	}

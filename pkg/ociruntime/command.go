@@ -13,14 +13,14 @@ import (
 	"github.com/opencontainers/cgroups/fs2"
 	"github.com/opencontainers/runc/libcontainer"
 
-	"sandbox.internal/shim/pkg/launcher"
+	"sandbox.internal/shim/pkg/launcher/spec"
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
 // initCommand is p, the init of the container, for the launcher. The error is unsupported if the launcher cannot start p.
-func (c *container) initCommand(p *libcontainer.Process, s *stdio.Streams) (*launcher.Container, error) {
+func (c *container) initCommand(p *libcontainer.Process, s *stdio.Streams) (*spec.Container, error) {
 	config := c.lc.Config()
 	if reason := translate.UnsupportedInit(c.config, &config, p); reason != "" {
 		return nil, unsupported{errors.New(reason)}
@@ -45,7 +45,7 @@ func (c *container) initCommand(p *libcontainer.Process, s *stdio.Streams) (*lau
 }
 
 // command is p for the launcher. The error is unsupported if the launcher cannot start p.
-func (c *container) command(p *libcontainer.Process, s *stdio.Streams) (*launcher.Process, error) {
+func (c *container) command(p *libcontainer.Process, s *stdio.Streams) (*spec.Process, error) {
 	config := c.lc.Config()
 	if reason := translate.UnsupportedProcess(&config, p); reason != "" {
 		return nil, unsupported{errors.New(reason)}
@@ -70,13 +70,13 @@ func (c *container) command(p *libcontainer.Process, s *stdio.Streams) (*launche
 }
 
 // joinCgroups sets which cgroups the process joins: those of group, or if that is nil, the container's.
-func (c *container) joinCgroups(cmd *launcher.Process, group *execgroup.Group) {
+func (c *container) joinCgroups(cmd *spec.Process, group *execgroup.Group) {
 	paths := c.manager.GetPaths()
 	freezer := paths["freezer"] // the container's: thawing it thaws those below
 	if group != nil {
 		paths = group.Paths
 	}
-	joined := launcher.Cgroups{Unified: paths[""], Outside: ownCgroup}
+	joined := spec.Cgroups{Unified: paths[""], Outside: ownCgroup}
 	if cgroups.IsCgroup2UnifiedMode() {
 		joined.Limited = joined.Unified
 	} else {
@@ -102,7 +102,7 @@ func ownCgroup() (string, error) {
 
 // joinInit sets that the process joins the cgroup that init is in, if that is another one on v2: a container that makes
 // cgroups of its own may have left none for processes in its own (libcontainer's process_linux.go, addIntoCgroupV2).
-func (c *container) joinInit(cmd *launcher.Process) bool {
+func (c *container) joinInit(cmd *spec.Process) bool {
 	if !cgroups.IsCgroup2UnifiedMode() {
 		return false
 	}

@@ -41,12 +41,22 @@ func (c *container) Exec(
 	if err != nil {
 		return nil, nil, err
 	}
-	leader, err := c.startExec(ctx, lp, s, group)
-	if err != nil { // nothing is left
-		return nil, nil, errors.Join(err, c.execGroups.Discard(group))
+	h, err := c.execIn(ctx, lp, s, group)
+	if err != nil {
+		return nil, nil, err
 	}
-	h := c.execGroups.Handle(leader, group)
 	return h, h, nil
+}
+
+// execIn starts lp in group. If it fails, nothing is left of either.
+func (c *container) execIn(
+	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
+) (*execgroup.Handle, error) {
+	h, err := c.startExec(ctx, lp, s, group)
+	if err != nil {
+		return nil, errors.Join(err, c.execGroups.Discard(group))
+	}
+	return c.execGroups.Handle(h, group), nil
 }
 
 // execProcess is an exec without a cgroup as callers see it.

@@ -21,6 +21,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/launcher"
+	"sandbox.internal/shim/pkg/launcher/spec"
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
@@ -130,7 +131,7 @@ func (l *launcherStarter) startExec(
 }
 
 // prepareInit makes the cgroup, unless systemd makes it with init in it, and sets what is called while init is set up.
-func (c *container) prepareInit(i *launcher.Container) error {
+func (c *container) prepareInit(i *spec.Container) error {
 	config := c.lc.Config()
 	apply := func(pid int) error {
 		if err := c.unit.Apply(pid); err != nil {
@@ -181,7 +182,7 @@ func (c *container) mounted(pid int) error {
 
 // saveState writes the state as libcontainer does, for runc's commands and for what libcontainer still does itself
 // (container_linux.go, currentState).
-func (c *container) saveState(i *launcher.Container, pid int) error {
+func (c *container) saveState(i *spec.Container, pid int) error {
 	state, err := c.lc.State()
 	if err != nil {
 		return err

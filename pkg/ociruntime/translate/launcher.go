@@ -22,7 +22,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/launcher"
+	"sandbox.internal/shim/pkg/launcher/spec"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -30,8 +30,8 @@ import (
 // libcontainer (container_linux.go, newInitConfig). It leaves out the seccomp filter, the target and the cgroups.
 func LauncherProcess(
 	config *configs.Config, p *libcontainer.Process, s *stdio.Streams,
-) (*launcher.Process, error) {
-	cmd := &launcher.Process{
+) (*spec.Process, error) {
+	cmd := &spec.Process{
 		Args: p.Args, Cwd: p.Cwd, Join: namespaces(config),
 		OOMScoreAdj: config.OomScoreAdj, Umask: config.Umask,
 		Label:           cmp.Or(p.Label, config.ProcessLabel),
@@ -49,21 +49,21 @@ func LauncherProcess(
 	}
 	stream := func(s any) *os.File { f, _ := s.(*os.File); return f }
 	if p.ConsoleSocket != nil {
-		cmd.Terminal = &launcher.Terminal{Socket: p.ConsoleSocket, Width: p.ConsoleWidth, Height: p.ConsoleHeight}
+		cmd.Terminal = &spec.Terminal{Socket: p.ConsoleSocket, Width: p.ConsoleWidth, Height: p.ConsoleHeight}
 		_, _, cmd.Stdio[2] = s.Child()
 	} else {
 		cmd.Stdio = [3]*os.File{stream(p.Stdin), stream(p.Stdout), stream(p.Stderr)}
 	}
 	for _, l := range Rlimits(p.Rlimits, config.Rlimits) {
-		cmd.Rlimits = append(cmd.Rlimits, launcher.Rlimit{Resource: l.Type, Soft: l.Soft, Hard: l.Hard})
+		cmd.Rlimits = append(cmd.Rlimits, spec.Rlimit{Resource: l.Type, Soft: l.Soft, Hard: l.Hard})
 	}
 	return cmd, cmp.Or(setCapabilities(cmd, config, p), setScheduling(cmd, config, p))
 }
 
 // LauncherContainer translates the configuration of a container for the launcher. It leaves out the process. ownDevices
 // is how many of the devices, the last ones, config.json asks for.
-func LauncherContainer(config *configs.Config, ownDevices int) *launcher.Container {
-	c := &launcher.Container{
+func LauncherContainer(config *configs.Config, ownDevices int) *spec.Container {
+	c := &spec.Container{
 		UIDMap: idMap(config.UIDMappings), GIDMap: idMap(config.GIDMappings),
 		Root: config.Rootfs, ReadonlyRoot: config.Readonlyfs, RootPropagation: config.RootPropagation,
 		MountLabel: config.MountLabel, ReadonlyPaths: config.ReadonlyPaths, MaskedPaths: config.MaskPaths,
@@ -72,20 +72,20 @@ func LauncherContainer(config *configs.Config, ownDevices int) *launcher.Contain
 		MountedOnce: config.HasHook(configs.Prestart, configs.CreateRuntime),
 	}
 	for _, ns := range config.Namespaces {
-		c.Namespaces = append(c.Namespaces, launcher.Namespace{Type: flag(ns.Type), Path: ns.Path})
+		c.Namespaces = append(c.Namespaces, spec.Namespace{Type: flag(ns.Type), Path: ns.Path})
 	}
 	for _, m := range config.Mounts {
-		own := &launcher.Mount{
+		own := &spec.Mount{
 			Type: m.Device, Source: m.Source, Destination: m.Destination, Flags: m.Flags, ClearedFlags: m.ClearedFlags,
 			Propagation: m.PropagationFlags, Data: m.Data, Recursive: m.RecAttr,
 		}
 		if m.IDMapping != nil {
-			own.IDMap = &launcher.IDMap{UserNS: m.IDMapping.UserNSPath, Recursive: m.IDMapping.Recursive}
+			own.IDMap = &spec.IDMap{UserNS: m.IDMapping.UserNSPath, Recursive: m.IDMapping.Recursive}
 		}
 		c.Mounts = append(c.Mounts, own)
 	}
 	for i, d := range config.Devices {
-		c.Devices = append(c.Devices, &launcher.Device{
+		c.Devices = append(c.Devices, &spec.Device{
 			Path: d.Path, Type: rune(d.Type), Major: uint32(d.Major), Minor: uint32(d.Minor), Mode: uint32(d.FileMode),
 			UID: d.Uid, GID: d.Gid, Make: i >= len(config.Devices)-ownDevices, // specconv, createDevices
 		})
@@ -145,7 +145,7 @@ func environment(env []string) (out []string, noHome bool, err error) {
 }
 
 // setScheduling sets the scheduler, the IO priority and the CPUs.
-func setScheduling(cmd *launcher.Process, config *configs.Config, p *libcontainer.Process) error {
+func setScheduling(cmd *spec.Process, config *configs.Config, p *libcontainer.Process) error {
 	scheduler, priority := cmp.Or(p.Scheduler, config.Scheduler), cmp.Or(p.IOPriority, config.IOPriority)
 	if scheduler != nil {
 		attr, err := configs.ToSchedAttr(scheduler)
@@ -184,7 +184,7 @@ func cpus(set *unix.CPUSet) []byte {
 }
 
 // setCapabilities sets the capability sets, without those that the kernel does not know, as in libcontainer.
-func setCapabilities(cmd *launcher.Process, config *configs.Config, p *libcontainer.Process) error {
+func setCapabilities(cmd *spec.Process, config *configs.Config, p *libcontainer.Process) error {
 	caps := cmp.Or(p.Capabilities, config.Capabilities)
 	if caps == nil {
 		return nil
@@ -203,7 +203,7 @@ func setCapabilities(cmd *launcher.Process, config *configs.Config, p *libcontai
 		}
 		return set
 	}
-	cmd.Capabilities = &launcher.Capabilities{
+	cmd.Capabilities = &spec.Capabilities{
 		Bounding: bits(caps.Bounding), Effective: bits(caps.Effective), Permitted: bits(caps.Permitted),
 		Inheritable: bits(caps.Inheritable), Ambient: bits(caps.Ambient), Last: last,
 	}
@@ -211,7 +211,7 @@ func setCapabilities(cmd *launcher.Process, config *configs.Config, p *libcontai
 }
 
 // CgroupMounts returns what a mount of type cgroup shows on cgroup v1 (rootfs_linux.go, getCgroupMounts).
-func CgroupMounts(config *configs.Config, paths map[string]string) (list []launcher.CgroupMount, err error) {
+func CgroupMounts(config *configs.Config, paths map[string]string) (list []spec.CgroupMount, err error) {
 	isCgroup := func(m *configs.Mount) bool { return m.Device == "cgroup" }
 	if cgroups.IsCgroup2UnifiedMode() || !slices.ContainsFunc(config.Mounts, isCgroup) {
 		return nil, nil
@@ -226,7 +226,7 @@ func CgroupMounts(config *configs.Config, paths map[string]string) (list []launc
 	}
 	for _, m := range mounts {
 		name := filepath.Base(m.Mountpoint)
-		one := launcher.CgroupMount{Name: name, Controllers: strings.Split(name, ",")}
+		one := spec.CgroupMount{Name: name, Controllers: strings.Split(name, ",")}
 		if name == "systemd" {
 			one.Controllers = []string{cgroups.CgroupNamePrefix + name}
 		}

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package launcher
+// Package spec is what a caller of package launcher asks for: a process in the namespaces of another one, and a container.
+package spec
 
 import (
 	"os"
@@ -57,6 +58,14 @@ type Process struct {
 	MayDenyGroups bool // its user namespace may deny setgroups(2): it then has no groups
 	Groups        []int
 	Capabilities  *Capabilities // nil to leave them
+}
+
+// FilterLast reports whether the filter forbids what the program does between the fork into the PID namespace and
+// execve. It then has to be loaded after that, and the process is in the container for a moment without it. If
+// NoNewPrivileges is not set either, the process would also have all privileges there, since loading a filter takes
+// one: Exec must not be called then.
+func (c *Process) FilterLast() bool {
+	return c.Filter != nil && c.Filter.BlocksStart(c.Terminal != nil)
 }
 
 // Terminal is a terminal that is made in the container.
@@ -142,7 +151,8 @@ type Mount struct {
 	IDMap     *IDMap          // of a bind mount; nil for none
 }
 
-const bind = "bind"
+// Bind is the type of a mount that shows a part of another file system.
+const Bind = "bind"
 
 // IDMap maps the owners of files in a mount.
 type IDMap struct {
@@ -168,12 +178,12 @@ type CgroupMount struct {
 	Controllers []string // as the options of its mount name them
 }
 
-// has reports whether the container has a namespace that is not the caller's.
-func (i *Container) has(namespace int) bool {
+// Has reports whether the container has a namespace that is not the caller's.
+func (i *Container) Has(namespace int) bool {
 	return slices.ContainsFunc(i.Namespaces, func(ns Namespace) bool { return ns.Type == namespace })
 }
 
-// isNew reports whether a namespace is made for the container.
-func (i *Container) isNew(namespace int) bool {
+// IsNew reports whether a namespace is made for the container.
+func (i *Container) IsNew(namespace int) bool {
 	return slices.Contains(i.Namespaces, Namespace{Type: namespace})
 }

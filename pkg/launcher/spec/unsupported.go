@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package launcher
+package spec
 
 import (
 	"errors"
@@ -45,17 +45,13 @@ func (i *Container) Unsupported() (reason string) {
 }
 
 func (i *Container) unsupportedMount(m *Mount) (reason string) {
-	known := atimeFlags | otherFlags
-	for flag := range mountAttributes {
-		known |= flag
-	}
-	for flag := range superblockFlags {
-		known |= flag
-	}
-	filesystems := []string{bind, "proc", "sysfs", "mqueue", "tmpfs", "devpts", "cgroup", "cgroup2"}
+	const known = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NODIRATIME |
+		unix.MS_NOSYMFOLLOW | unix.MS_SYNCHRONOUS | unix.MS_DIRSYNC | unix.MS_LAZYTIME | unix.MS_NOATIME |
+		unix.MS_RELATIME | unix.MS_STRICTATIME | unix.MS_BIND | unix.MS_REC | unix.MS_SILENT
+	filesystems := []string{Bind, "proc", "sysfs", "mqueue", "tmpfs", "devpts", "cgroup", "cgroup2"}
 	destination := path.Clean("/" + m.Destination)
 	switch {
-	case !slices.Contains(filesystems, m.Type) || (m.Type == bind) != (m.Flags&unix.MS_BIND != 0):
+	case !slices.Contains(filesystems, m.Type) || (m.Type == Bind) != (m.Flags&unix.MS_BIND != 0):
 		return fmt.Sprintf("mount of type %.100q", m.Type)
 	case m.Flags&^known != 0:
 		return fmt.Sprintf("mount flags %#x", m.Flags)
