@@ -153,40 +153,22 @@ func (b *initBuilder) newNamespaces() int {
 // fork forks the process into its cgroups and its new namespaces. The cgroup namespace is not among them: its root is
 // the cgroup in which it is made.
 func (b *initBuilder) fork(moves bool) {
-	i := &b.Process
-	resetSignals(b.Request)
-	if i.OOMScoreAdj != nil {
-		b.write("/proc/self/oom_score_adj", fmt.Sprint(*i.OOMScoreAdj))
-	}
-	setUndumpable(b.Request)
-	for _, dir := range i.Cgroups.Tasks {
-		b.write(filepath.Join(dir, "tasks"), "0") // as in enterCgroups
-	}
+	free := b.fd()
+	b.protect(b.Request, free)
+	b.enterTasks(b.Request, free)
 	namespaces := 0
 	if !b.Has(unix.CLONE_NEWUSER) { // else they must belong to that
 		namespaces = b.newNamespaces()
 	}
-	switch {
-	case i.Cgroups.Unified != "" && !moves:
-		fd, step := b.open(i.Cgroups.Unified, unix.O_PATH|unix.O_DIRECTORY)
-		step.Explain(b.notJoined)
-		b.ForkInto(fd, namespaces).Explain(b.notJoined)
-		b.close(fd)
-	case i.Cgroups.Unified != "":
-		b.write(filepath.Join(i.Cgroups.Unified, "cgroup.procs"), "0")
-		fallthrough
-	default:
+	if b.Cgroups.Unified != "" {
+		b.enterUnified(b.Request, free, namespaces, moves)
+	}
+	if b.Cgroups.Unified == "" || moves {
 		b.Fork(namespaces).OnError("clone")
 	}
+	heap.Push(&b.free, free)
 	b.Wait(b.Forked)
 	resetAffinity(b.Request)
-}
-
-// write writes text to a file of the host.
-func (b *initBuilder) write(path, text string) {
-	fd, _ := b.open(path, unix.O_WRONLY)
-	b.Call(unix.SYS_WRITE, fd, text, len(text)).OnError("write " + path)
-	b.close(fd)
 }
 
 // loopback follows network_linux.go, loopback.initialize.
@@ -259,15 +241,7 @@ func (b *initBuilder) configureInit(env native.Word) {
 		b.readonlyPath(path)
 	}
 	b.maskPaths()
-	if b.NoNewPrivileges {
-		b.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-	}
-	if b.Scheduler != nil {
-		b.Call(unix.SYS_SCHED_SETATTR, 0, packed(b.Scheduler), 0).OnError("error setting scheduler")
-	}
-	if b.IOPriority != nil {
-		b.Call(unix.SYS_IOPRIO_SET, 1 /* IOPRIO_WHO_PROCESS */, 0, *b.IOPriority).OnError("failed to set io priority")
-	}
+	b.schedule(b.Request)
 	if b.pidNamespace >= 0 {
 		b.Call(unix.SYS_SETNS, b.pidNamespace, unix.CLONE_NEWPID).OnError("join the PID namespace: setns")
 	}
@@ -313,4 +287,43 @@ func (b *initBuilder) sysctls() {
 		b.close(fd)
 	}
 	b.close(proc)
+}
+
+// run adds the last steps, following standard_init_linux.go from exec.LookPath on.
+func (b *initBuilder) run(env native.Word) {
+	b.lookup(b.Request)
+	b.HandleSignals()
+	late := b.FilterLast()
+	if b.pidNamespace < 0 {
+		b.becomeLeader()
+	}
+	if !late {
+		b.loadLateFilter(b.Request)
+	}
+	if b.pidNamespace >= 0 {
+		b.Fork(0).OnError("clone")
+		b.becomeLeader()
+	}
+	b.Hold()
+	if b.Reaped {
+		const sizeOfSigset = 8
+		b.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, b.Table(uint64(math.MaxUint64)), 0, sizeOfSigset).
+			OnError("block signals")
+	}
+	if late {
+		b.loadLateFilter(b.Request)
+	}
+	if b.Reaped {
+		b.ExecInit(b.reaped, b.Args, env).OnError("run the init")
+		return
+	}
+	b.exec(b.Request, env)
+}
+
+// becomeLeader follows nsenter/nsexec.c, stage 2, and system.Setctty.
+func (b *initBuilder) becomeLeader() {
+	b.Call(unix.SYS_SETSID).OnError("setsid failed")
+	if b.Terminal != nil && !b.Reaped { // else the program gets it, in a session of its own
+		b.Call(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0).OnError("ioctl(setctty)")
+	}
 }

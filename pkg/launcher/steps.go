@@ -71,34 +71,51 @@ func (c *command) freeFD() int {
 func (c *command) enterCgroups(r *native.Request, moves bool) {
 	free := c.freeFD()
 	r.Call(unix.SYS_CLOSE_RANGE, free, uint32(math.MaxUint32), 0).OnError("close_range")
-	resetSignals(r)
 	for fd := native.Socket; fd < free; fd++ {
 		r.Call(unix.SYS_FCNTL, fd, unix.F_SETFD, unix.FD_CLOEXEC).OnError("fcntl")
 	}
-	if c.OOMScoreAdj != nil {
-		c.write(r, "/proc/self/oom_score_adj", strconv.Itoa(*c.OOMScoreAdj))
-	}
-	setUndumpable(r)
+	c.protect(r, free)
 	if c.InitialAffinity != nil {
 		setAffinity(r, c.InitialAffinity).OnError("error setting initial CPU affinity")
 	}
-	if c.Cgroups.Unified != "" && moves {
-		c.write(r, filepath.Join(c.Cgroups.Unified, "cgroup.procs"), "0")
-	} else if c.Cgroups.Unified != "" {
-		r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, c.Cgroups.Unified, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC).
-			ExpectFD(free).Explain(c.notJoined)
-		r.ForkInto(free, 0).Explain(c.notJoined)
-		r.Call(unix.SYS_CLOSE, free)
+	if c.Cgroups.Unified != "" {
+		c.enterUnified(r, free, 0, moves)
 	}
-	for _, dir := range c.Cgroups.Tasks {
-		// A process with one thread that moves itself through this file waits for no grace period of RCU, unlike one
-		// moved through cgroup.procs (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
-		c.write(r, filepath.Join(dir, "tasks"), "0")
-	}
+	c.enterTasks(r, free)
 	if c.FinalAffinity != nil {
 		setAffinity(r, c.FinalAffinity).OnError("error setting final CPU affinity")
 	} else if c.InitialAffinity == nil {
 		resetAffinity(r)
+	}
+}
+
+// protect gives the process what keeps others from it, before it enters anything. free is a descriptor to use.
+func (c *command) protect(r *native.Request, free int) {
+	resetSignals(r)
+	if c.OOMScoreAdj != nil {
+		write(r, free, "/proc/self/oom_score_adj", strconv.Itoa(*c.OOMScoreAdj))
+	}
+	setUndumpable(r)
+}
+
+// enterUnified forks the process into its v2 cgroup, or moves it there, and into new namespaces.
+func (c *command) enterUnified(r *native.Request, free, namespaces int, moves bool) {
+	if moves {
+		write(r, free, filepath.Join(c.Cgroups.Unified, "cgroup.procs"), "0")
+		return
+	}
+	r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, c.Cgroups.Unified, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC).
+		ExpectFD(free).Explain(c.notJoined)
+	r.ForkInto(free, namespaces).Explain(c.notJoined)
+	r.Call(unix.SYS_CLOSE, free)
+}
+
+// enterTasks moves the process into its v1 cgroups. A process with one thread that moves itself through the file tasks
+// waits for no grace period of RCU, unlike one moved through cgroup.procs (kernel/cgroup/cgroup.c,
+// cgroup_procs_write_start).
+func (c *command) enterTasks(r *native.Request, free int) {
+	for _, dir := range c.Cgroups.Tasks {
+		write(r, free, filepath.Join(dir, "tasks"), "0")
 	}
 }
 
@@ -129,9 +146,8 @@ func setAffinity(r *native.Request, cpus []byte) *native.Step {
 	return r.Call(unix.SYS_SCHED_SETAFFINITY, 0, len(cpus), cpus)
 }
 
-// write writes text to a file of the host.
-func (c *command) write(r *native.Request, path, text string) {
-	fd := c.freeFD()
+// write writes text to a file of the host, which becomes descriptor fd.
+func write(r *native.Request, fd int, path, text string) {
 	r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, path, unix.O_WRONLY|unix.O_CLOEXEC).ExpectFD(fd).OnError("open " + path)
 	r.Call(unix.SYS_WRITE, fd, text, len(text)).OnError("write " + path)
 	r.Call(unix.SYS_CLOSE, fd)
@@ -188,11 +204,17 @@ func (c *command) configure(r *native.Request, env native.Word) {
 		r.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, c.Keyring).Tolerate(unix.ENOSYS).
 			OnError("unable to join session keyring: unable to create session key")
 	}
-	if c.NoNewPrivileges {
-		r.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
-	}
 	if c.Umask != nil {
 		r.Call(unix.SYS_UMASK, *c.Umask)
+	}
+	c.schedule(r)
+	c.limit(r, env)
+}
+
+// schedule sets no_new_privs, the scheduler and the IO priority.
+func (c *command) schedule(r *native.Request) {
+	if c.NoNewPrivileges {
+		r.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
 	}
 	if c.Scheduler != nil {
 		r.Call(unix.SYS_SCHED_SETATTR, 0, packed(c.Scheduler), 0).OnError("error setting scheduler")
@@ -200,7 +222,23 @@ func (c *command) configure(r *native.Request, env native.Word) {
 	if c.IOPriority != nil {
 		r.Call(unix.SYS_IOPRIO_SET, 1 /* IOPRIO_WHO_PROCESS */, 0, *c.IOPriority).OnError("failed to set io priority")
 	}
-	c.limit(r, env)
+}
+
+// limit has the shim set the resource limits. HOME is looked up first: a limit of descriptors may forbid it.
+func (c *command) limit(r *native.Request, env native.Word) {
+	if c.FindHome {
+		r.FindHome(c.UID, env, len(c.Env))
+	}
+	r.Wait(c.setRlimits)
+}
+
+func (c *command) setRlimits(pid int) error {
+	for _, l := range c.Rlimits {
+		if err := unix.Prlimit(pid, l.Resource, &unix.Rlimit{Cur: l.Soft, Max: l.Hard}, nil); err != nil {
+			return fmt.Errorf("error setting rlimits for ready process: error setting rlimit type %d: %w", l.Resource, err)
+		}
+	}
+	return nil
 }
 
 // becomeUser follows the rest of setns_init_linux.go, Init, with init_linux.go, finalizeNamespace.
@@ -237,6 +275,37 @@ func (c *command) becomeUser(r *native.Request) {
 	r.Call(unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 0).OnError("unable to clear keep caps")
 	if c.Capabilities != nil {
 		c.setCapabilities(r)
+	}
+}
+
+// dropBounding follows capabilities/capabilities.go, ApplyBoundingSet.
+func (c *command) dropBounding(r *native.Request) {
+	for i := 0; i <= c.Capabilities.Last; i++ {
+		if c.Capabilities.Bounding>>i&1 == 0 {
+			// EINVAL: the kernel does not know the capability.
+			r.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, i).Tolerate(unix.EINVAL).OnError("unable to apply bounding set")
+		}
+	}
+}
+
+// setCapabilities follows capabilities/capabilities.go, ApplyCaps, except for the bounding set.
+func (c *command) setCapabilities(r *native.Request) {
+	header := packed(unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3})
+	var sets []byte
+	for _, shift := range []int{0, 32} {
+		sets = append(sets, packed(unix.CapUserData{
+			Effective:   uint32(c.Capabilities.Effective >> shift),
+			Permitted:   uint32(c.Capabilities.Permitted >> shift),
+			Inheritable: uint32(c.Capabilities.Inheritable >> shift),
+		})...)
+	}
+	r.Call(unix.SYS_CAPSET, header, sets).OnError("unable to apply caps: can't apply capabilities")
+	r.Call(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL).Tolerate(unix.EINVAL).
+		OnError("unable to apply caps")
+	for i := 0; i <= c.Capabilities.Last; i++ {
+		if c.Capabilities.Ambient>>i&1 == 1 {
+			r.Call(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, i).IgnoreErrors()
+		}
 	}
 }
 
