@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -217,20 +216,10 @@ func (e *Env) replaceShim(Step) string {
 }
 
 // copyProgram copies a program, and appends what makes it another file and changes nothing.
-func copyProgram(from, to, mark string) (err error) {
-	in, err := os.Open(from)
+func copyProgram(from, to, mark string) error {
+	program, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = in.Close() }() // it was only read
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	if _, err := io.Copy(out, in); err != nil {
-		return err
-	}
-	_, err = io.WriteString(out, mark)
-	return err
+	return os.WriteFile(to, append(program, mark...), 0o755)
 }

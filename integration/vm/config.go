@@ -29,14 +29,11 @@ type Config struct {
 	Tmpfs   []string // where an empty tmpfs is mounted
 	Disk    string   // size of an empty ext4 disk at /disk, none when empty
 	CPUs    int
-	Memory  string // as qemu's -m
 	Append  string // more kernel parameters
 
 	Timeout  time.Duration // how long the command may take, the boot included
 	BootTime time.Duration // how long a boot may take before another one is tried
 	Kernel   string        // of Kernels, or a directory with boot and lib/modules; see findKernel for the default
-	Accel    string        // as qemu's -accel
-	CPU      string        // as qemu's -cpu; the default depends on Arch
 	Console  io.Writer     // gets what the guest's kernel says
 }
 
@@ -53,10 +50,8 @@ func Default() Config {
 		Stderr:   os.Stderr,
 		Tmpfs:    []string{"/var/lib/containerd"},
 		CPUs:     4,
-		Memory:   "4G",
 		Timeout:  10 * time.Minute,
 		BootTime: 2 * time.Minute,
-		Accel:    "tcg,thread=multi,tb-size=1024",
 		Console:  io.Discard,
 		Arch:     cmp.Or(os.Getenv("GOARCH"), runtime.GOARCH),
 	}

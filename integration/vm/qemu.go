@@ -4,7 +4,6 @@
 package vm
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -45,7 +44,7 @@ func machines() map[string]machine {
 func arguments(c Config, b base, initrd, disk string) []string {
 	m := machines()[c.Arch]
 	args := []string{
-		"-M", m.model, "-accel", c.Accel, "-cpu", cmp.Or(c.CPU, m.cpu), "-smp", strconv.Itoa(c.CPUs), "-m", c.Memory,
+		"-M", m.model, "-accel", "tcg,thread=multi,tb-size=1024", "-cpu", m.cpu, "-smp", strconv.Itoa(c.CPUs), "-m", "4G",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", b.kernel, "-initrd", initrd, "-append", kernelParameters(c),
 		"-chardev", pipe("console", pipeConsole), "-serial", "chardev:console",

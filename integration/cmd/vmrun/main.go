@@ -18,7 +18,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -30,16 +29,12 @@ import (
 
 func main() {
 	c := vm.Default()
-	console, verbose := parse(&c)
-	if *console != "" {
+	if console := parse(&c); *console != "" {
 		f, err := os.OpenFile(*console, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 		if err != nil {
 			fail(err)
 		}
 		c.Console = f
-	}
-	if *verbose {
-		c.Console = io.MultiWriter(c.Console, os.Stderr)
 	}
 	os.Exit(run(c))
 }
@@ -72,8 +67,8 @@ type ended syscall.Signal
 
 func (e ended) Error() string { return syscall.Signal(e).String() }
 
-// parse reads the arguments into c, and returns what is done with the console.
-func parse(c *vm.Config) (console *string, verbose *bool) {
+// parse reads the arguments into c, and returns the file for the console.
+func parse(c *vm.Config) (console *string) {
 	flag.CommandLine.Init("vmrun", flag.ContinueOnError)
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: vmrun [flags] -- COMMAND [ARG...]")
@@ -94,8 +89,6 @@ func parse(c *vm.Config) (console *string, verbose *bool) {
 	flag.StringVar(&c.Arch, "arch", c.Arch, "the `processor`, amd64 or arm64")
 	flag.StringVar(&c.Root, "root", "",
 		"a `directory` that root.sh made, for another processor or another Debian than the host's")
-	flag.Func("see", "a `directory` of the host to be seen beside the working directory, with -root; may be repeated",
-		list(&c.See))
 	flag.BoolVar(&c.Systemd, "systemd", false, "systemd is pid 1, with D-Bus; the command is a service")
 	flag.BoolVar(&c.V1, "v1", false, "with -systemd, cgroup v1, and v2 beside it without controllers")
 	flag.Func("rw", "a `directory` of the host that the command may change; may be repeated", list(&c.Share))
@@ -112,16 +105,12 @@ func parse(c *vm.Config) (console *string, verbose *bool) {
 			return nil
 		})
 	flag.IntVar(&c.CPUs, "cpus", c.CPUs, "virtual CPUs")
-	flag.StringVar(&c.Memory, "mem", c.Memory, "memory")
 	seconds("timeout", &c.Timeout, "how long the command may take")
 	seconds("boot-time", &c.BootTime, "how long the guest may take to begin the command before it is booted again")
 	flag.StringVar(&c.Append, "append", "", "more kernel parameters, such as hugepages=16")
 	flag.StringVar(&c.Kernel, "kernel", os.Getenv("VMRUN_KERNEL"),
 		"the `version` of a kernel of Debian's, such as 5.10, or a directory with an unpacked one")
-	flag.StringVar(&c.Accel, "accel", c.Accel, "qemu's accelerator")
-	flag.StringVar(&c.CPU, "cpu", c.CPU, "qemu's model of the CPU")
 	console = flag.String("console", "", "a `file` for what the guest's kernel says")
-	verbose = flag.Bool("verbose", false, "show on standard error what the guest's kernel says")
 	if err := flag.CommandLine.Parse(os.Args[1:]); errors.Is(err, flag.ErrHelp) {
 		os.Exit(0)
 	} else if err != nil {
@@ -131,7 +120,7 @@ func parse(c *vm.Config) (console *string, verbose *bool) {
 		flag.Usage()
 		os.Exit(vm.StatusFailed)
 	}
-	return console, verbose
+	return console
 }
 
 func fail(err error) {
