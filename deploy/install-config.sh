@@ -21,31 +21,18 @@ tables() {
 	done
 }
 
-# stripped FILE [keep] prints a configuration without what this script added. The version stays if others added lines
-# that it is for. With "keep" only this runtime's handlers go.
+# stripped FILE prints a configuration without what this script added.
 stripped() {
 	[ -e "$1" ] || return 0
-	awk -v begin="$mark_begin" -v end="$mark_end" -v path="$dropin" -v q="'" -v keep="${2:-}" '
+	awk -v begin="$mark_begin" -v end="$mark_end" -v path="$dropin" -v q="'" '
 		function without(line, quote,    element, at) {
 			element = quote path quote ", "
 			at = index(line, element)
 			return at ? substr(line, 1, at - 1) substr(line, at + length(element)) : line
 		}
 		{ bare = $0; sub(/[ \t\r]+$/, "", bare) } # an editor may have added that to a mark
-		bare == begin { ours = 1; kept = 0; next }
-		ours && bare == end { ours = 0; next }
-		NR == FNR { # the file is read twice
-			if (ours) next
-			foreign++
-			if (/^[ \t]*\[/) inTable = 1
-			if (!inTable && /^[ \t]*version[ \t]*=/) theirs++
-			next
-		}
-		ours {
-			if (/^\[/) kept = keep != "" && $0 !~ /\.runtimes\.sandbox(-pauseless)?\]$/
-			if (/^version = / ? foreign && !theirs : kept && NF) print
-			next
-		}
+		bare == begin { ours = 1 }
+		ours { if (bare == end) ours = 0; next }
 		{ # other programs that write the file change quotes, and drop comments
 			bare = $0
 			sub(/#.*/, "", bare)
@@ -53,14 +40,14 @@ stripped() {
 			if (bare == "imports=[" path "]") next
 			$0 = without(without($0, "\""), q)
 			print
-		}' "$1" "$1"
+		}' "$1"
 }
 
 # dropin_is_ours reports whether there is a drop-in that this script wrote.
 dropin_is_ours() { [ -e "$dropin" ] && [ "$(sed 1q "$dropin")" = "$dropin_head" ]; }
 
-# made_here reports whether there is no configuration, or only lines that this script wrote.
-made_here() { [ ! -e "$config" ] || { [ ! -s "$work/stripped" ] && [ ! -e "$backup" ] && grep -qF "$mark_begin" "$config"; }; }
+# made_here reports whether there is no configuration, or one that this script made and to which nobody added a line.
+made_here() { [ ! -e "$config" ] || { [ ! -e "$backup" ] && ours_is_there && ! grep -qv '^version = [23]$' "$work/stripped"; }; }
 
 # ours_is_there reports whether an earlier run gave handlers: in containerd 1.x they are in the block.
 ours_is_there() { dropin_is_ours || grep -qsF "$mark_begin" "$config"; }
@@ -113,13 +100,9 @@ with_block() {
 	shift
 	cat "$file"
 	say "$mark_begin"
-	if made_here; then
-		say 'version = 2'
-	else
-		case $(file_version "$file") in
-		'' | 1) short='s/"io\.containerd\.grpc\.v1\.cri"/cri/' ;;
-		esac
-	fi
+	case $(file_version "$file") in
+	'' | 1) short='s/"io\.containerd\.grpc\.v1\.cri"/cri/' ;;
+	esac
 	tables containerd-1.toml "$@" | sed "$short"
 	say "$mark_end"
 }
@@ -151,13 +134,8 @@ read_baseline() {
 		refuse "$config: the line \"$mark_end\" is missing: put it back, or take out the lines that follow \"$mark_begin\""
 	fi
 	stripped "$config" >"$work/stripped"
-	if ! made_here; then
-		cp "$work/stripped" "$work/base"
-	elif [ "$major" -eq 1 ]; then
-		say 'version = 2' >"$work/base"
-	else
-		say 'version = 3' >"$work/base"
-	fi
+	cp "$work/stripped" "$work/base"
+	[ -s "$work/base" ] || say "version = $((major > 1 ? 3 : 2))" >"$work/base"
 	if [ ! -d "$(dirname "$config")" ]; then
 		mkdir -p "$(dirname "$config")" || refuse "cannot make $(dirname "$config")"
 		made_etc=true
@@ -168,10 +146,10 @@ read_baseline() {
 	[ -z "$missing" ] || refuse "$config imports $missing, which does not exist: containerd would not start again"
 	current=before
 	if [ -e "$config" ] && dump "$config" now; then current=now; fi
-	socket=${listens:-$(address before)}
+	socket=$(address before)
 	[ -n "$socket" ] || refuse "containerd $version does not tell its socket in: $containerd --config $config config dump"
 	if broken_before=$(broken_cri 2>"$work/error"); then :; else
-		[ "$action" = install ] || $force || refuse "containerd does not answer on $socket, so nobody knows which containers exist: $(tail -n 1 "$work/error")"
+		[ "$action" = install ] || refuse "containerd does not answer on $socket, so nobody knows which containers exist: $(tail -n 1 "$work/error")"
 		broken_before=''
 		# after a run that was cut short it may be that run which broke it
 		[ "$action" != install ] || [ -z "$daemon" ] || [ -e "$unfinished" ] ||
@@ -214,7 +192,7 @@ plan_install() {
 		wanted=sandbox
 		for list in sandbox "runc sandbox"; do
 			# shellcheck disable=SC2086 # a list of words
-			with_block "$work/stripped" $list >"$work/new"
+			with_block "$work/base" $list >"$work/new"
 			check_candidate || refuse "containerd $version does not read the new configuration: $(tail -n 1 "$work/error")"
 			! fits || return 0
 		done
@@ -227,12 +205,10 @@ plan_install() {
 			# shellcheck disable=SC2086 # a list of words
 			tables containerd-2.toml $wanted
 		} >"$work/new-dropin"
-		if imports_conf_d "$work/stripped" || imports_dropin "$work/stripped"; then
-			cp "$work/stripped" "$work/new"
-		elif ! made_here; then
-			with_import "$work/stripped" >"$work/new"
+		if imports_conf_d "$work/base" || imports_dropin "$work/base"; then
+			cp "$work/base" "$work/new"
 		else
-			printf '%s\nversion = 3\n%s\n%s\n' "$mark_begin" "$mark_import" "$mark_end" >"$work/new"
+			with_import "$work/base" >"$work/new"
 		fi
 		check_candidate || refuse "containerd $version does not read the new configuration: $(tail -n 1 "$work/error")"
 		! fits || return 0
@@ -254,25 +230,10 @@ check_candidate() {
 	dump "$candidate" after
 }
 
-# importers prints the other configurations beside $config that import the drop-in: those of further containerds.
-importers() {
-	for file in "$(dirname "$config")"/*.toml; do
-		[ -f "$file" ] || continue
-		case $file in
-		"$config" | "$candidate" | "$baseline") ;;
-		*)
-			if imports_conf_d "$file" || imports_dropin "$file" || imports "$file" | grep -qF "conf.d/$name.toml"; then
-				printf '%s ' "$file"
-			fi ;;
-		esac
-	done | sed 's/ $//'
-}
-
 # plan_uninstall writes the former configuration to $work/new, or nothing if there was none.
 plan_uninstall() {
-	if [ -e "$dropin" ] && { [ -n "$shared" ] || ! dropin_is_ours; }; then
+	if [ -e "$dropin" ] && ! dropin_is_ours; then
 		cp -p "$dropin" "$work/new-dropin" # it stays
-		[ -z "$shared" ] || say "$dropin: stays, $shared imports it"
 	fi
 	[ -e "$config" ] || return 0
 	if ! grep -qF -e "$mark_begin" -e "$dropin" "$config"; then
@@ -290,18 +251,15 @@ plan_uninstall() {
 		refuse "$config imports $dropin in a form that install.sh did not write: take it out of imports; nothing was changed"
 }
 
-# check_former has containerd read the former configuration. If more than handlers would change without the lines of this
-# script, such as the type of a runtime that got options since, what is no handler of this runtime stays.
+# check_former has containerd read the former configuration. More than handlers changes without the lines of this script if,
+# for example, a runtime has got options since, and its type is in these lines.
 check_former() {
 	[ -e "$work/new" ] || return 0
 	check_candidate || refuse "containerd $version does not read the former configuration: $(tail -n 1 "$work/error")"
 	! same_otherwise "$current" after || return 0
 	complain "without what install.sh wrote, more than its handlers would change (< now, > then):"
 	cat "$work/difference" >&2
-	stripped "$config" keep >"$work/new"
-	{ check_candidate && same_otherwise "$current" after; } ||
-		refuse "write that outside of the lines and the file that install.sh wrote, then try again; nothing was changed"
-	say "$config: what this needs stays there, as lines of yours"
+	refuse "write that outside of the lines and the file that install.sh wrote, then try again; nothing was changed"
 }
 
 # settled reports whether the files are as planned.
@@ -324,32 +282,12 @@ verify() {
 	fi
 }
 
-# remember saves the files in $former. After a run that was cut short these are the files that it found, unless somebody
-# else changed the configuration since. Its shim counts only if it was at the same place.
+# remember saves the files in $former.
 remember() {
 	mkdir -m 0700 "$former"
-	if $configure && [ -d "$unfinished" ] && stripped "$unfinished/config" | cmp -s - "$work/stripped"; then
-		resumed=true
-		cp -p "$unfinished"/* "$former" || refuse "cannot copy $unfinished"
-		broken_before=$(cat "$former/broken")
-	else
-		keep "$config" config
-		keep "$dropin" dropin
-		keep "$backup" backup
-		[ -d "$conf_d" ] || : >"$former/no-conf.d"
-		say "${broken_before:-}" >"$former/broken"
-	fi
-	if $place && ! { $resumed && [ "$shim" = "$(cat "$former/placed")" ]; }; then
-		rm -f "$former/shim"
-		keep "$shim" shim
-	fi
-	$resumed || if $place; then say "$shim"; fi >"$former/placed"
-	if $configure && [ -e "$unfinished" ]; then changed=true restarted=true; fi # not before all is saved
-}
-
-# save copies the former files for the next run, in case this one is cut short.
-save() {
-	rm -rf "$unfinished" "$unfinished.sandbox-part"
-	cp -rp "$former" "$unfinished.sandbox-part" && flush "$unfinished.sandbox-part"/* "$unfinished.sandbox-part" &&
-		mv "$unfinished.sandbox-part" "$unfinished" && flush "$(dirname "$config")"
+	keep "$config" config
+	keep "$dropin" dropin
+	keep "$backup" backup
+	[ -d "$conf_d" ] || : >"$former/no-conf.d"
+	! $place || keep "$shim" shim
 }

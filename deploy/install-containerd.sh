@@ -5,7 +5,7 @@
 # shellcheck shell=sh
 # shellcheck disable=SC2154,SC2034 # variables of install.sh
 
-daemon='' listens='' # the process of the containerd that systemd runs, and the socket that its command line names
+daemon='' # the process of the containerd that systemd runs
 
 # need_tools refuses a node without a program that is needed: without diff, say, all would look the same.
 need_tools() {
@@ -50,7 +50,6 @@ argument() {
 find_containerd() {
 	if [ -z "$restart" ]; then daemon=$(daemon_pid) || :; fi
 	if [ -n "$daemon" ]; then
-		listens=$(argument "$daemon" 'a|address')
 		if [ -z "$containerd" ]; then
 			containerd=$(daemon_binary "$daemon")
 			[ -x "$containerd" ] || containerd='' # it was moved
@@ -91,52 +90,14 @@ find_daemon() {
 		refuse "containerd, pid $daemon, reads $reads: say --config $reads"
 }
 
-# check_path checks, after read_baseline, that the containerd that systemd runs finds the shim in $bindir, and no other.
+# check_path checks that the containerd that systemd runs finds the shim in $bindir. Its own plugin adds /opt/containerd/bin.
 check_path() {
 	[ -n "$daemon" ] || return 0
 	finds=$(tr '\0' '\n' <"/proc/$daemon/environ" | sed -n 's/^PATH=//p')
-	first=$(opt_path before)
-	finds=${first:+$first/bin:}$finds
-	case ":$finds:$(dirname "$(readlink "/proc/$daemon/exe")"):" in
+	case ":/opt/containerd/bin:$finds:$(dirname "$(readlink "/proc/$daemon/exe")"):" in
 	*":$bindir:"*) ;;
 	*) refuse "--bindir $bindir is not in the PATH of containerd, pid $daemon: $finds" ;;
 	esac
-	[ "$action" = install ] || return 0
-	other=$(earlier "$finds")
-	[ -z "$other" ] ||
-		refuse "containerd would start $other, which is before $bindir in its PATH: remove it when no container uses it, or say --bindir ${other%/*}"
-}
-
-# earlier PATH prints the shim that containerd would find in PATH before that of $bindir, if any.
-earlier() {
-	rest=$1:
-	while [ -n "$rest" ]; do
-		dir=${rest%%:*}
-		rest=${rest#*:}
-		case $dir in
-		"$bindir" | "$bindir/") return 0 ;;
-		/*) ;;
-		*) continue ;; # containerd runs none from a relative one
-		esac
-		if [ -f "$dir/$name" ] && [ -x "$dir/$name" ] && [ "$(readlink -f "$dir/$name")" != "$(readlink -f "$shim")" ]; then
-			say "$dir/$name"
-			return 0
-		fi
-	done
-}
-
-# opt_path NAME prints the directory whose bin a plugin of containerd puts before its PATH, unless that plugin does not
-# run. The environment in /proc does not show it.
-opt_path() {
-	! grep -E '^disabled_plugins = .*["'\'']io\.containerd\.internal\.v1\.opt["'\'']' "$work/$1" >/dev/null || return 0
-	! awk '$1 == "io.containerd.internal.v1" && $2 == "opt" && $4 != "ok"' "$work/plugins" | grep . >/dev/null || return 0
-	awk -v q="'" '
-		/^[ \t]*\[/ { table = $0; gsub("[][ \t\"" q "]", "", table) }
-		table == "plugins.io.containerd.internal.v1.opt" && $1 == "path" {
-			gsub("[\"" q "]", "", $3)
-			print $3
-			exit
-		}' "$work/$1"
 }
 
 # dump CONFIG NAME has containerd read a configuration and writes the result to $work/NAME. It fails if containerd

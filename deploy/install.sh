@@ -35,7 +35,6 @@ usage() {
 		  --config-only       leave the shim alone: it belongs to a package
 		  --binary-only       leave the configuration alone: ctr, nerdctl and Docker need none
 		  --dry-run           check everything, change nothing
-		  --force             uninstall although containers exist: what they leave must be removed by hand
 
 		exit status: 0 done · 1 refused, nothing was changed · 2 usage · 3 it failed, the former files are back and containerd
 		answers · 4 it failed, and containerd does not answer or a former file could not be put back
@@ -60,7 +59,7 @@ misused() {
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 binary='' bindir='' config=/etc/containerd/config.toml containerd='' ctr='' restart='' timeout=60
-configure=true place=true dry=false force=false
+configure=true place=true dry=false
 
 action=${1:-}
 case $action in
@@ -77,7 +76,6 @@ while [ $# -gt 0 ]; do
 	--binary-only) configure=false ;;
 	--config-only) place=false ;;
 	--dry-run) dry=true ;;
-	--force) force=true ;;
 	-h | --help)
 		usage
 		exit 0
@@ -121,7 +119,7 @@ dropin=$conf_d/$name.toml
 backup=$config.before-sandbox
 candidate=$config.sandbox-candidate # beside the real one, since imports may be relative to it
 baseline=$config.sandbox-baseline
-unfinished=$config.sandbox-unfinished # exists from the first change until containerd answers; has the former files
+unfinished=$config.sandbox-unfinished # exists from the first change until containerd answers
 mark_begin="# begin $name: install.sh writes and removes what is between these lines"
 mark_end="# end $name"
 dropin_head="# $name: install.sh writes and removes this file."
@@ -145,7 +143,6 @@ former=$work/former
 locked=false    # no other install.sh is at work
 changed=false   # a file was replaced
 restarted=false # containerd was asked to restart
-resumed=false   # $former is what an earlier run found, which was cut short
 made_etc=false  # the directory of the configuration was made
 
 # keep FILE NAME saves a file as $former/NAME, if it exists.
@@ -213,14 +210,10 @@ finish() {
 				status=4
 			fi
 		fi
-		if $configure && [ -z "$lost" ]; then
-			rm -rf "$unfinished"
-			[ $status -eq 3 ] || : >"$unfinished" # so that the next run restarts containerd
-		fi
+		! $configure || [ $status -ne 3 ] || rm -f "$unfinished" # otherwise the next run restarts containerd
 		if [ -e "$former/no-conf.d" ]; then rmdir "$conf_d" 2>/dev/null; fi
 	fi
 	if $locked; then # or they are another one's
-		rm -rf "$unfinished.sandbox-part"
 		rm -f "$candidate" "$baseline" "$config.sandbox-part" "$shim.sandbox-part" "$dropin.sandbox-part"
 	fi
 	if $made_etc; then rmdir "$(dirname "$config")" 2>/dev/null; fi # unless there are files in it
@@ -249,8 +242,9 @@ commit() {
 		say "$config: nothing to change"
 		[ -e "$unfinished" ] || return 0
 		say "an earlier run was cut short before containerd was restarted"
+		changed=true
 	elif $configure; then
-		$resumed || save || refuse "cannot write $unfinished"
+		: >"$unfinished" || refuse "cannot write $unfinished"
 		changed=true
 		if [ -e "$work/new-dropin" ]; then # before it is imported
 			[ -d "$conf_d" ] || mkdir "$conf_d" || refuse "cannot make $conf_d"
@@ -275,7 +269,7 @@ commit() {
 	do_restart || refuse "containerd could not be restarted with the new configuration"
 	answers || refuse "containerd did not come back as it should with the new configuration"
 	say "containerd $version answers on $socket"
-	rm -rf "$unfinished"
+	rm -f "$unfinished"
 }
 
 do_install() {
@@ -314,18 +308,15 @@ do_install() {
 }
 
 do_uninstall() {
-	if $configure || ! $force; then
-		find_containerd
-		if $configure; then find_daemon; fi
-		read_baseline
-		if $configure; then check_path; fi
-		exist=$(users) || $force || refuse "containerd does not tell which containers exist; nothing was changed"
-		if [ -n "$exist" ]; then
-			say "$exist" >&2
-			$force || refuse "these use the runtime: remove them first; nothing was changed"
-		fi
+	find_containerd
+	if $configure; then find_daemon; fi
+	read_baseline
+	if $configure; then check_path; fi
+	exist=$(users) || refuse "containerd does not tell which containers exist; nothing was changed"
+	if [ -n "$exist" ]; then
+		say "$exist" >&2
+		refuse "these use the runtime: remove them first; nothing was changed"
 	fi
-	shared=$(importers)
 	if $configure; then
 		plan_uninstall
 		check_former
@@ -337,21 +328,13 @@ do_uninstall() {
 	fi
 	remember
 	commit
-	if ! $force; then # one may have begun before the handlers went
-		exist=$(users) || refuse "containerd does not tell which containers exist"
-		if [ -n "$exist" ]; then
-			say "$exist" >&2
-			refuse "these began meanwhile: remove them first"
-		fi
-	fi
-	if { $configure || ! $force; } && [ -e "$config" ] && dump "$config" final && [ -n "$(handlers final)" ]; then
-		complain "containerd still has handlers that somebody else wrote, whose pods fail without the shim: $(handlers final)"
-		complain "take them out of $config, or of the file that it imports, and restart containerd"
+	exist=$(users) || refuse "containerd does not tell which containers exist"
+	if [ -n "$exist" ]; then # one may have begun before the handlers went
+		say "$exist" >&2
+		refuse "these began meanwhile: remove them first"
 	fi
 	if ! $place; then
 		say "$shim: stays, it belongs to a package"
-	elif [ -n "$shared" ]; then
-		say "$shim: stays, $shared needs it"
 	elif [ -e "$shim" ]; then
 		changed=true
 		rm -f "$shim" || refuse "cannot remove $shim"

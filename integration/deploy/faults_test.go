@@ -4,7 +4,6 @@
 package deploy_test
 
 import (
-	"bufio"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,40 +71,6 @@ func TestInstall_ContainerdThatFailsGetsItsFormerFiles(t *testing.T) {
 	}
 }
 
-// Whoever reads the output goes away while containerd is restarted: head, tee after control-C, a connection.
-func TestInstall_GoesBackThoughNobodyReadsItsOutput(t *testing.T) {
-	n := newNode(t, release(t, "2.4"), basic)
-	gone := filepath.Join(t.TempDir(), "gone")
-	n.restart = "until [ -e " + gone + " ]; do sleep 0.01; done; exit 7"
-	before := n.files()
-	out, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := n.command("install")
-	cmd.Stdout, cmd.Stderr = in, in
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = in.Close() // the script has it
-	said := ""
-	for lines := bufio.NewScanner(out); !strings.Contains(said, "restarting containerd") && lines.Scan(); {
-		said += lines.Text() + "\n"
-	}
-	_ = out.Close()
-	n.write(gone, "")
-	_ = cmd.Wait() // its status is compared below
-	if got := cmd.ProcessState.ExitCode(); got != 3 {
-		t.Errorf("install.sh ends with %v, want status 3; it had said\n%s", cmd.ProcessState, said)
-	}
-	_ = os.Remove(n.bindir)
-	delete(before, n.bindir)
-	n.wantFiles(before)
-	if _, err := n.client().Version(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 // A containerd that does not come back with its former files either has a status of its own.
 func TestInstall_ContainerdThatNeverComesBackIsReported(t *testing.T) {
 	n := newNode(t, release(t, "2.4"), basic)
@@ -158,64 +123,6 @@ func TestInstall_KilledRunIsFinishedByTheNext(t *testing.T) {
 	}
 }
 
-// If the files of a killed run are what keeps containerd from coming back, the next run goes back to those before both.
-func TestInstall_KilledRunThatBrokeContainerdIsUndoneByTheNext(t *testing.T) {
-	tests := []struct {
-		name    string
-		daemon  string // what containerd does when it is started with the new configuration
-		printed string
-	}{
-		{name: "containerd ends", daemon: "exit 1", printed: "could not be restarted"},
-		{name: "CRI is not loaded", daemon: noCRI, printed: "could not load io.containerd."},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			n := newNode(t, wrapper(t, release(t, "2.4"), tt.daemon), basic)
-			before := n.files()
-			real := n.restart
-			n.restart = real + "; " + killInstaller
-			n.wantKilled("install")
-			n.wantRestarts(1)
-
-			n.restart = real
-			n.want(3, []string{"cut short", tt.printed, "answers with its former configuration"}, "install",
-				"--timeout", "5")
-			n.wantRestarts(2)
-			_ = os.Remove(n.config + ".broken")
-			delete(before, n.bindir)
-			_ = os.Remove(n.bindir) // it may stay, empty
-			n.wantFiles(before)
-			n.want(0, []string{"nothing to change"}, "uninstall")
-		})
-	}
-}
-
-// What somebody changed after a run was killed is not undone, nor is the shim of a package.
-func TestInstall_KilledRunDoesNotUndoWhatOthersChanged(t *testing.T) {
-	n := newNode(t, release(t, "2.4"), basic)
-	n.want(0, nil, "install", "--binary-only")
-	binary := n.binary
-	n.binary, n.restart = "", killInstaller
-	n.wantKilled("install", "--config-only")
-	newer := n.read(binary) + "newer"
-	n.write(n.c.Env.Shim, newer)
-	n.restart = "exit 7"
-	n.want(3, []string{"cut short", "going back"}, "install", "--config-only", "--timeout", "2")
-	if n.read(n.c.Env.Shim) != newer {
-		t.Error("the package's shim was replaced by the former one")
-	}
-
-	n.restart = killInstaller
-	n.wantKilled("install", "--config-only")
-	changed := n.read(n.config) + "# mine\n"
-	n.write(n.config, changed)
-	n.restart = "exit 7"
-	n.want(3, []string{"cut short", "going back"}, "install", "--config-only", "--timeout", "2")
-	if got := n.read(n.config); got != changed {
-		t.Errorf("the configuration is\n%s\nwant\n%s", got, changed)
-	}
-}
-
 // A refusal names its cause, and changes nothing.
 func TestInstall_Refused(t *testing.T) {
 	const running = "version = 3\n" + grpcTable
@@ -228,11 +135,7 @@ func TestInstall_Refused(t *testing.T) {
 		printed []string
 	}{
 		{name: "no action", args: []string{""}, status: 2, printed: []string{"install or uninstall?"}},
-		{name: "an unknown action", args: []string{"remove"}, status: 2, printed: []string{`"remove": want install or uninstall`}},
 		{name: "an unknown option", args: []string{"install", "--fast"}, status: 2, printed: []string{`"--fast": no such option`}},
-		{name: "an option without its value", args: []string{"install", "--config"}, status: 2, printed: []string{"--config: a value is missing"}},
-		{name: "a time that is none", args: []string{"install", "--timeout", "1m"}, status: 2, printed: []string{`--timeout "1m": want a number`}},
-		{name: "a relative path", args: []string{"install", "--config", "config.toml"}, status: 2, printed: []string{`"config.toml": want an absolute path`}},
 		{name: "a path with a space", args: []string{"install", "--bindir", "/a b"}, status: 2, printed: []string{`"/a b": want a path of letters`}},
 		{name: "no such shim", args: []string{"install", "--binary", "/none"}, status: 1, printed: []string{`--binary "/none": no such file`}},
 		{
@@ -342,8 +245,20 @@ func TestInstall_HandlersThatExistStay(t *testing.T) {
 	})
 	before := n.files()
 	n.want(0, []string{"somebody else wrote, which stay: mine"}, "install")
-	n.want(0, []string{"handlers that somebody else wrote, whose pods fail without the shim: mine"}, "uninstall")
+	n.want(0, nil, "uninstall")
 	_ = os.Remove(n.bindir)
+	n.wantFiles(before)
+}
+
+// Without the mark at their end nobody knows which lines are the installer's.
+func TestInstall_MarkThatIsMissing(t *testing.T) {
+	n := newNode(t, release(t, "1.7"), basic).sibling(t, form{config: v2cri + v2runc + grpcTable})
+	n.want(0, nil, "install")
+	n.write(n.config, strings.Replace(n.read(n.config), "# end "+shimName+"\n", "oom_score = 7\n", 1))
+	before := n.files()
+	said := []string{"config.toml: the line \"# end " + shimName + "\" is missing: put it back"}
+	n.want(1, said, "install")
+	n.want(1, said, "uninstall")
 	n.wantFiles(before)
 }
 
@@ -387,4 +302,16 @@ func TestInstall_ConfigOnly(t *testing.T) {
 	n.want(0, []string{"stays, it belongs to a package"}, "uninstall", "--config-only")
 	n.wantRestarts(1)
 	n.wantFiles(before)
+}
+
+// lock takes the lock of install.sh.
+func lock(n *node) {
+	f, err := os.OpenFile("/run/"+shimName+".lock", os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.Cleanup(func() { _ = f.Close() }) // this unlocks
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		n.Fatalf("lock %s: %v", f.Name(), err)
+	}
 }

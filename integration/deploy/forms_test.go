@@ -131,6 +131,15 @@ func TestConfig_Absent(t *testing.T) {
 			n.want(0, nil, "uninstall", "--ctr", ctr)
 			_ = os.Remove(n.bindir)
 			n.wantFiles(before)
+
+			// Lines that somebody adds stay, with the version that they are for.
+			n.want(0, nil, "install", "--ctr", ctr)
+			n.write(n.config, n.read(n.config)+"[timeouts]\n  \"mine\" = \"7s\"\n")
+			n.want(0, []string{"handlers: sandbox"}, "install", "--ctr", ctr)
+			n.want(0, nil, "uninstall", "--ctr", ctr)
+			if got := n.read(n.config); !strings.HasPrefix(got, "version = ") || !strings.Contains(got, "mine") || strings.Contains(got, shimName) {
+				t.Errorf("the configuration is now\n%s", got)
+			}
 		})
 	}
 }

@@ -6,7 +6,6 @@ package deploy_test
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -95,86 +94,4 @@ func TestInstall_DropInOfSomebodyElseStays(t *testing.T) {
 	before = n.files()
 	n.want(1, []string{"somebody else wrote it"}, "install")
 	n.wantFiles(before)
-	if err := os.Remove(n.config); err != nil {
-		t.Fatal(err)
-	}
-	before = n.files()
-	n.binary = ""
-	n.want(0, nil, "uninstall", "--config-only", "--force") // without a configuration its address is another
-	n.wantFiles(before)
-}
-
-// Two containerds have their configurations in one directory, and so one drop-in.
-func TestUninstall_KeepsWhatAnotherConfigurationImports(t *testing.T) {
-	running := newNode(t, release(t, "2.4"), basic)
-	for name, tt := range map[string]struct {
-		imports string
-		keeps   bool
-	}{
-		"by its path":     {`imports = ["DROPIN"]`, true},
-		"all of conf.d":   {"imports = [\n  'CONF/*.toml' # all\n]", true},
-		"by a short path": {`imports = ["conf.d/` + shimName + `.toml"]`, true},
-		"in a comment":    {`# imports = ["DROPIN"]`, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := running.sibling(t, forms2()[0])
-			before := n.files()
-			n.want(0, nil, "install")
-			other := filepath.Join(filepath.Dir(n.config), "other.toml")
-			n.write(other, "version = 3\n"+strings.NewReplacer("DROPIN", n.dropin(), "CONF", n.conf).Replace(tt.imports)+"\n")
-			installed := n.files()
-			shim := filepath.Join(n.bindir, shimName)
-			if tt.keeps {
-				n.want(0, []string{n.dropin() + ": stays, " + other, shim + ": stays, " + other}, "uninstall")
-				after := n.files()
-				for _, file := range []string{n.dropin(), shim} {
-					if after[file] != installed[file] || after[file] == "" {
-						t.Errorf("%s was changed", file)
-					}
-				}
-				if after[n.config] != before[n.config] {
-					t.Errorf("the configuration is\n%s\nwant\n%s", after[n.config], before[n.config])
-				}
-				if err := os.Remove(other); err != nil {
-					t.Fatal(err)
-				}
-			}
-			n.want(0, nil, "uninstall")
-			_ = os.Remove(n.bindir)
-			delete(before, n.bindir)
-			n.wantFiles(before)
-		})
-	}
-}
-
-func TestInstall_NamesAProgramThatIsAbsent(t *testing.T) {
-	n := newNode(t, release(t, "2.4"), basic).sibling(t, forms2()[0])
-	n.applets = t.TempDir()
-	const tools = "awk cat chmod cmp cp date dirname grep id mkdir mktemp mv readlink rm rmdir sed sh sort sync tail timeout " +
-		"tr"
-	for tool := range strings.FieldsSeq(tools) {
-		path, err := exec.LookPath(tool)
-		if err == nil {
-			err = os.Symlink(path, filepath.Join(n.applets, tool))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	before := n.files()
-	n.want(1, []string{"the program diff is absent"}, "install")
-	n.wantFiles(before)
-}
-
-// Whoever can open the lock can keep it.
-func TestInstall_NobodyElseCanTakeTheLock(t *testing.T) {
-	n := newNode(t, release(t, "2.4"), basic).sibling(t, forms2()[0])
-	lock := "/run/" + shimName + ".lock"
-	if err := os.WriteFile(lock, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	n.want(0, nil, "install", "--dry-run")
-	if info, err := os.Stat(lock); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode of the lock = %v, %v, want 0600", info.Mode(), err)
-	}
 }
