@@ -12,11 +12,7 @@ func (c *Container) Inspect(maxExecs int) inspect.ContainerInfo {
 	answer := c.Container.Inspect(maxExecs)
 	answer.Settings = c.settings.List(c.annotations, c.options)
 	answer.Annotations = c.annotations
-	for _, p := range c.parts {
-		if p.Inspect != nil {
-			p.Inspect(&answer)
-		}
-	}
+	c.inspectParts(&answer)
 	if s := c.CPUSet(); s != nil {
 		answer.CPUSet = &inspect.CPUSet{
 			Source: s.Source, CPUs: s.CPUs.String(), Mems: s.Mems.String(), Writes: s.Writes, Pinned: s.Pinned,
@@ -30,12 +26,15 @@ func (c *Container) Inspect(maxExecs int) inspect.ContainerInfo {
 
 // Notified returns what init reported of its readiness, or nil if Start does not wait for that.
 func (c *Container) Notified() *inspect.Notify {
+	var answer inspect.ContainerInfo
+	c.inspectParts(&answer)
+	return answer.Notify
+}
+
+func (c *Container) inspectParts(answer *inspect.ContainerInfo) {
 	for _, p := range c.parts {
-		if p.AwaitReady != nil {
-			var answer inspect.ContainerInfo
-			p.Inspect(&answer)
-			return answer.Notify
+		if p.Inspect != nil {
+			p.Inspect(answer)
 		}
 	}
-	return nil
 }

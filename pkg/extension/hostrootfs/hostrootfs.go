@@ -149,8 +149,9 @@ func (h *Rootfs) mountRoot(c *process.Config) error {
 		return fmt.Errorf("mount root file system: %w", &os.PathError{Op: "mount", Path: c.Rootfs, Err: err})
 	}
 	h.mounted = true
-	tmp, mode := filepath.Join(c.Rootfs, "tmp"), os.ModeSticky|0o777                                  // programs of a host take it for granted
-	err = errors.Join(os.Mkdir(tmp, mode), os.Lchown(tmp, owner.UID, owner.GID), os.Chmod(tmp, mode)) // umask
+	// Programs of a host take /tmp for granted. The mode is set again for the umask.
+	tmp, mode := filepath.Join(c.Rootfs, "tmp"), os.ModeSticky|0o777
+	err = errors.Join(os.Mkdir(tmp, mode), os.Lchown(tmp, owner.UID, owner.GID), os.Chmod(tmp, mode))
 	if err != nil {
 		return fmt.Errorf("make /tmp in the root file system: %w", err)
 	}

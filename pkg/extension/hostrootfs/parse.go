@@ -203,11 +203,10 @@ var privateDirs = []string{
 type hidden struct {
 	paths map[string]bool            // and all that lies in them
 	only  map[string]map[string]bool // of a directory, names of the only files to show
-	parts map[string]bool            // directories to show file by file, so that nothing that is made later is seen
 }
 
 func newHidden() hidden {
-	return hidden{paths: map[string]bool{}, only: map[string]map[string]bool{}, parts: map[string]bool{}}
+	return hidden{paths: map[string]bool{}, only: map[string]map[string]bool{}}
 }
 
 // hideDefault hides what the default mask does.
@@ -220,16 +219,11 @@ func (h hidden) hideDefault() {
 	}
 }
 
-func (h hidden) hide(path string) {
-	h.paths[path] = true
-	h.parts[filepath.Dir(path)] = true
-}
-
 // showOnly hides all of dir but what matches one of patterns, which are relative to top, and of that what not all users
 // of the host may read.
 func (h hidden) showOnly(top, dir string, patterns []string) {
 	files, _ := os.ReadDir(dir) // what cannot be read is not shown
-	h.only[dir], h.parts[dir] = map[string]bool{}, true
+	h.only[dir] = map[string]bool{}
 	for _, f := range files {
 		path := filepath.Join(dir, f.Name())
 		name := path[len(top)+1:]
@@ -266,7 +260,7 @@ func (h hidden) hidePrivate(path string) {
 		if err == nil && info.Mode()&read != 0 && (!f.IsDir() || info.Mode()&enter != 0) {
 			return nil
 		}
-		h.hide(path)
+		h.paths[path] = true
 		if f.IsDir() {
 			return fs.SkipDir
 		}
@@ -297,16 +291,6 @@ func (h hidden) firstIn(dir string) string {
 		return ""
 	}
 	return slices.Min(found)
-}
-
-// inParts reports whether dir is to be shown file by file.
-func (h hidden) inParts(dir string) bool {
-	for part := range h.parts {
-		if within(part, dir) {
-			return true
-		}
-	}
-	return false
 }
 
 // leadsOut returns the target of a link that root made in /etc, unless the container has that: /etc/resolv.conf often

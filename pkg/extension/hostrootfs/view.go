@@ -105,7 +105,8 @@ func (v *view) add(e entry, root int, dir, skeleton string) error {
 			return err
 		}
 	}
-	if e.writable || !v.hidden.inParts(e.host) {
+	// What has something hidden is shown file by file, so that nothing that is made later is seen.
+	if e.writable || v.hidden.firstIn(e.host) == "" {
 		v.mounts = append(v.mounts, e.bind())
 		return nil
 	}
@@ -152,7 +153,7 @@ func (v *view) addPart(e entry, mode fs.FileMode, point string) error {
 		e.host = target
 	}
 	file := isFile(e.host)
-	if !file && v.hidden.inParts(e.host) {
+	if !file && v.hidden.firstIn(e.host) != "" {
 		return v.addParts(e.host, e.container, point)
 	}
 	if err := v.makePoint(point, file); err != nil {

@@ -37,7 +37,7 @@ func parsed(t *testing.T, list string, hidden ...string) Rootfs {
 	h, err := parseText(t, list)
 	must(t, err)
 	for _, path := range hidden {
-		h.hidden.hide(path)
+		h.hidden.paths[path] = true
 	}
 	return h
 }
