@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"os"
 	"strings"
 	"testing"
+	"unicode"
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types"
@@ -350,4 +352,72 @@ func TestTask_RefusesRequests(t *testing.T) {
 		})
 	}
 	w.must("Delete", &api.DeleteRequest{ID: "c1"}, &api.DeleteResponse{})
+}
+
+// An answer that cannot be sent would end containerd's connection, and with it the container.
+func TestError_WithAnyTextIsAnswered(t *testing.T) {
+	for name, text := range map[string]string{
+		"not UTF-8": "file \xff", "escape sequences": "process \x1b[2J\u009b2J\a\r",
+		"long": strings.Repeat("x", 5<<20), "long, not ASCII": strings.Repeat("€", 2<<20),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newEnv(t, taskV3)
+			w.create("c1")
+			w.must("Start", &api.StartRequest{ID: "c1"}, &api.StartResponse{})
+			w.runtime.Fail("pause", fmt.Errorf("%s: %w", text, errdefs.ErrFailedPrecondition))
+			err := w.call("Pause", &api.PauseRequest{ID: "c1"}, empty)
+			got := fmt.Sprint(err)
+			if !errdefs.IsFailedPrecondition(err) || len(got) > mostText+64 || !strings.Contains(got, text[:3]) {
+				t.Errorf("Pause = %.200q, of %d bytes, want the text and its class", got, len(got))
+			}
+			if i := strings.IndexFunc(got, unicode.IsControl); i >= 0 {
+				t.Errorf("Pause = %.200q, with a control character at %d", got, i)
+			}
+			w.must("State", &api.StateRequest{ID: "c1"}, &api.StateResponse{})
+		})
+	}
+}
+
+// Whoever opens, clones or writes adds a class to whatever went wrong. Want of resources is not the caller's mistake.
+func TestIntercept_WantOfResourcesIsToldAsSuch(t *testing.T) {
+	const want = "resource exhausted"
+	for _, errno := range []unix.Errno{unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.ENOSPC} {
+		for _, tc := range []struct {
+			class error
+			code  codes.Code
+		}{
+			{errors.New("of no class"), codes.ResourceExhausted},
+			{errdefs.ErrInvalidArgument, codes.ResourceExhausted},
+			{errdefs.ErrFailedPrecondition, codes.ResourceExhausted},
+			{errdefs.ErrNotFound, codes.NotFound},
+			{context.DeadlineExceeded, codes.DeadlineExceeded},
+		} {
+			if errno == unix.ENOSPC && errors.Is(tc.class, errdefs.ErrFailedPrecondition) {
+				tc.code = codes.FailedPrecondition // a cpuset that does not fit
+			}
+			got, _ := status.FromError(interceptError(fmt.Errorf("a: %w: %w", os.NewSyscallError("open", errno), tc.class)))
+			if got.Code() != tc.code {
+				t.Errorf("%v, %v: code %v, want %v", errno, tc.class, got.Code(), tc.code)
+			}
+			text, class, ok := strings.Cut(got.Message(), want)
+			if exhausted := tc.code == codes.ResourceExhausted; ok != exhausted || class != "" {
+				t.Errorf("%v, %v: text %q, want %q at its end: %v", errno, tc.class, got.Message(), want, exhausted)
+			}
+			if ok && strings.Contains(text, errdefs.ErrFailedPrecondition.Error()) {
+				t.Errorf("%v, %v: text %q has the class of before", errno, tc.class, got.Message())
+			}
+		}
+	}
+}
+
+// ttrpc closes a connection rather than send too long an answer.
+func TestIntercept_RefusesAnAnswerThatIsTooLong(t *testing.T) {
+	for _, length := range []int{mostAnswer, mostAnswer + 1} {
+		answer := &anypb.Any{Value: make([]byte, length-5)} // and five bytes of tag and length
+		call := func(context.Context, func(any) error) (any, error) { return answer, nil }
+		got, err := Intercept(context.Background(), nil, &ttrpc.UnaryServerInfo{FullMethod: "/s/M"}, call)
+		if refused := length > mostAnswer; refused != (status.Code(err) == codes.ResourceExhausted) || refused != (got == nil) {
+			t.Errorf("an answer of %d bytes: %v, %v", proto.Size(answer), got != nil, err)
+		}
+	}
 }
