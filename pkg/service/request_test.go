@@ -50,16 +50,6 @@ func TestState_Response(t *testing.T) {
 	}
 }
 
-func TestTimestamp(t *testing.T) {
-	if got := timestamp(time.Time{}); got != nil {
-		t.Errorf("timestamp of no time = %v, want nil", got)
-	}
-	at := time.Date(2030, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600))
-	if got := timestamp(at); !got.AsTime().Equal(at) {
-		t.Errorf("timestamp = %v, want %v", got.AsTime(), at)
-	}
-}
-
 func TestExec_RefusesSpec(t *testing.T) {
 	const url = "types.containerd.io/opencontainers/runtime-spec/1/"
 	for _, tc := range []struct {

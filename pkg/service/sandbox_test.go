@@ -82,6 +82,12 @@ func podOptions(t *testing.T) *anypb.Any {
 	return &anypb.Any{TypeUrl: podConfigName, Value: value}
 }
 
+func (w *env) createPod() {
+	w.t.Helper()
+	r := &api.CreateSandboxRequest{SandboxID: "s", BundlePath: w.t.TempDir(), Options: podOptions(w.t)}
+	w.must("CreateSandbox", r, &api.CreateSandboxResponse{})
+}
+
 func TestSandbox_Life(t *testing.T) {
 	w, p := newPodEnv(t)
 	bundle := t.TempDir()
@@ -165,10 +171,7 @@ func TestSandbox_Life(t *testing.T) {
 // CRI unmarshals "info" and marshals it again, so a field that it reads otherwise is an error or lost.
 func TestSandboxStatus_VerboseIsWhatCRIReads(t *testing.T) {
 	w, _ := newPodEnv(t)
-	w.must(
-		"CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)},
-		&api.CreateSandboxResponse{},
-	)
+	w.createPod()
 	w.must("StartSandbox", &api.StartSandboxRequest{SandboxID: "s"}, &api.StartSandboxResponse{})
 	w.name = taskV3
 	w.create("c1")
@@ -210,10 +213,7 @@ func TestSandboxStatus_VerboseIsWhatCRIReads(t *testing.T) {
 // As CRI keeps it (internal/cri/server/podsandbox, UpdatedResources) and reads it back.
 func TestUpdateSandbox_ResourcesAreToldByTheVerboseStatus(t *testing.T) {
 	w, _ := newPodEnv(t)
-	w.must(
-		"CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)},
-		&api.CreateSandboxResponse{},
-	)
+	w.createPod()
 	update := func(key, value string) error {
 		return w.call("UpdateSandbox", &api.UpdateSandboxRequest{
 			SandboxID: "s", Fields: []string{"extensions"},
@@ -315,10 +315,7 @@ func TestCreateSandbox_ConfigurationInTheBundle(t *testing.T) {
 
 func TestSandbox_UnknownIDs(t *testing.T) {
 	w, _ := newPodEnv(t)
-	w.must(
-		"CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)},
-		&api.CreateSandboxResponse{},
-	)
+	w.createPod()
 	for method, call := range map[string][2]proto.Message{
 		"StartSandbox":    {&api.StartSandboxRequest{SandboxID: "x"}, &api.StartSandboxResponse{}},
 		"Platform":        {&api.PlatformRequest{SandboxID: "x"}, &api.PlatformResponse{}},
@@ -340,10 +337,7 @@ func TestSandbox_UnknownIDs(t *testing.T) {
 // containerd asks of a sandbox's id what it asks of a task's, when it finds its shim again (core/runtime/v2, loadShim).
 func TestTask_WithTheIDOfASandbox(t *testing.T) {
 	w, _ := newPodEnv(t)
-	w.must(
-		"CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)},
-		&api.CreateSandboxResponse{},
-	)
+	w.createPod()
 	w.name = taskV3
 	connected := &taskapi.ConnectResponse{}
 	w.must("Connect", &taskapi.ConnectRequest{ID: "s"}, connected)
