@@ -48,7 +48,7 @@ const (
 // ErrRejected marks a publish error for which a retry is useless: the receiver refused the event.
 var ErrRejected = errors.New("event rejected")
 
-// Publisher sends one event, which happened at the given time, and returns once the receiver has it. It must return
+// Publisher sends one event, which happened at the given time, and returns when the receiver has it. It must return
 // soon after ctx ends. After an error other than ErrRejected, the queue retries the same event.
 type Publisher func(ctx context.Context, e Event, at time.Time) error
 
@@ -70,9 +70,9 @@ type Queue struct {
 	// +checklocks:mu
 	taken int // how many events have left the list
 	// +checklocks:mu
-	problem error // why the last attempt at the head failed
+	problem error // of the last attempt at the head
 
-	lastErr error // why the publisher ended with events left
+	lastErr error // for which the publisher has left events
 }
 
 type stamped struct {
@@ -89,8 +89,8 @@ func NewQueue(p Publisher) *Queue {
 	return q
 }
 
-// Put appends e with the time of the call. It never blocks. After Close it drops and logs the event. It drops an OOM
-// kill if the last event of its container that waits is one too.
+// Put appends e with the time of the call. It never blocks. After Close it drops and logs the event. Consecutive OOM
+// kills of one container are merged while the first waits.
 func (q *Queue) Put(e Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -110,7 +110,7 @@ func (q *Queue) coalescesLocked(e Event) bool {
 	if !ok {
 		return false
 	}
-	for i := len(q.list) - 1; i > 0; i-- { // the head may be on its way, and have arrived before this kill
+	for i := len(q.list) - 1; i > 0; i-- { // not the head: it may have arrived before this kill
 		if q.list[i].event.container() == kill.container() {
 			return q.list[i].event == e
 		}
@@ -144,15 +144,15 @@ func (q *Queue) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Backlog is what a Queue has not delivered yet.
+// Backlog counts the events of a Queue, and describes the oldest that is not delivered.
 type Backlog struct {
 	Sent, Waiting int
 	Oldest        Event     // nil: none waits
-	Since         time.Time // when Oldest was put
-	Problem       error     // why its last attempt failed; nil before that
+	Since         time.Time // of the Put of Oldest
+	Problem       error     // of its last attempt; nil before that
 }
 
-// Backlog returns what waits, and how much was sent.
+// Backlog returns the current backlog.
 func (q *Queue) Backlog() Backlog {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -263,7 +263,7 @@ func (q *Queue) send(head stamped) error {
 // over them is complete. The fields are those of containerd's api/events/task.proto.
 type Event interface{ container() string }
 
-// Mount is one mount that the Create request asked for, as it was asked.
+// Mount is one mount of the Create request.
 type Mount struct {
 	Type, Source, Target string
 	Options              []string

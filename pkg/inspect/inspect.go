@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inspect has the answers of a shim about itself and its containers, as JSON (pkg/service/inspect.proto). It is
-// only data. Fields are added, and keep their meaning.
+// Package inspect defines the answers of a shim about itself and its containers, as JSON (pkg/service/inspect.proto).
+// Fields may be added, and keep their meaning.
 package inspect
 
 import (
@@ -39,7 +39,7 @@ type Events struct {
 	Waiting int       `json:"waiting"`           // not delivered yet
 	Since   time.Time `json:"since,omitzero"`    // of the oldest that waits
 	Oldest  string    `json:"oldest,omitempty"`  // its type: TaskExit
-	Problem string    `json:"problem,omitempty"` // why its last delivery failed
+	Problem string    `json:"problem,omitempty"` // error of its last delivery
 }
 
 // Pod is a sandbox.
@@ -99,7 +99,7 @@ type CPUSet struct {
 	Error  string `json:"error,omitempty"` // why the last assignment is kept
 }
 
-// Notify is what a container reported about its readiness.
+// Notify is the readiness that a container has reported.
 type Notify struct {
 	Ready  bool   `json:"ready"`
 	Status string `json:"status,omitempty"`
