@@ -21,9 +21,8 @@ import (
 var delegated = []string{"memory", "pids"}
 
 // Delegate makes limits possible in children that MakeChild makes. On v2 the kernel gives controllers only to children
-// of a cgroup without processes of its own (cgroup-v2.rst, "No Internal Process Constraint"), so it moves those that
-// are there into a child called leaf. What counts in c, and is limited there, stays the same. On v1 nothing has to be
-// done.
+// of a cgroup without processes of its own (cgroup-v2.rst, "No Internal Process Constraint"), so Delegate moves the
+// processes of c into a child called leaf. Accounting and limits of c stay the same. On v1 Delegate does nothing.
 //
 // The caller ensures that no process enters c itself from then on.
 func (c *Cgroup) Delegate(leaf string) error {
@@ -91,8 +90,8 @@ func (c *Cgroup) CanLimit(controller string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(given)), controller)
 }
 
-// LimitMemory limits memory to so many bytes, without swap. When these are used up, the kernel kills all processes on
-// v2, and one on v1.
+// LimitMemory limits memory to a number of bytes, without swap. At the limit the kernel kills all processes of the
+// cgroup on v2, and one process on v1.
 func (c *Cgroup) LimitMemory(memory int64) error {
 	if c.unified {
 		err := c.set("memory.swap.max", 0)
@@ -136,7 +135,8 @@ type Account struct {
 	ForksRefused uint64 // by its limit of processes
 }
 
-// Account reads the account. What the kernel does not count is 0. A cgroup that is gone gives errdefs.ErrNotFound.
+// Account reads the account. A number that the kernel does not count is 0. A cgroup that is gone gives
+// errdefs.ErrNotFound.
 func (c *Cgroup) Account() (a Account, err error) {
 	if a.Usage, err = c.Usage(); err != nil {
 		return Account{}, err

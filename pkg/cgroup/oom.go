@@ -28,15 +28,15 @@ type OOMWatch struct {
 	waiter sync.WaitGroup
 
 	mu   sync.Mutex // held over read and notify, so that Check waits for a report in progress
-	last uint64     // the kills that were seen until now
+	last uint64     // number of kills at the last look
 	// +checklocks:mu
-	unlogged uint64 // those that the log does not have yet
+	unlogged uint64 // kills that the log does not have yet
 	// +checklocks:mu
 	logged time.Time
 	// +checklocks:mu
 	limits *oomLimits // nil on v1
 	// +checklocks:mu
-	whose string // limit that the last kill was for, as oomLimits tells
+	whose string // cgroup whose limit the last kill was for, see oomLimits
 }
 
 // oomLogInterval is how far apart lines of the log are: a container may run out of memory in a loop.
@@ -47,8 +47,8 @@ type oomSource interface {
 	// kills returns the number of kills in the cgroup and those nested in it, without blocking. The caller serialises
 	// calls.
 	kills() (uint64, error)
-	// killsAtMost is kills for a cgroup that is gone. Since the last call of kills it also counts the kills in others
-	// beside it. It returns an error, or the last number, if nobody can tell.
+	// killsAtMost is kills for a cgroup that is gone. It includes the kills in sibling cgroups since the last call of
+	// kills. Without a way to count, it returns the last number or an error.
 	killsAtMost() (uint64, error)
 	// whyNoAwait returns why the kernel does not tell when the number may have risen; empty if it does.
 	whyNoAwait() string
@@ -112,10 +112,9 @@ func (w *OOMWatch) Check() {
 	w.report(n, err)
 }
 
-// CheckKilled is Check after SIGKILL, which nobody is known to have sent, has ended a process of the cgroup. The cgroup
-// may be gone: systemd removes an empty scope. On v2 the one above still has its kills, with those of all below it: a
-// kill in another one since the last Check is taken for one in this cgroup. On v1 nobody can tell, and nothing is
-// reported.
+// CheckKilled is Check after a SIGKILL of unknown origin has ended a process of the cgroup. The cgroup may be gone:
+// systemd removes an empty scope. On v2 the parent cgroup still counts the kills of all its children, so a kill in a
+// sibling since the last Check is taken for a kill in this cgroup. On v1 no counter is left, and nothing is reported.
 func (w *OOMWatch) CheckKilled() {
 	if w.source == nil {
 		return
@@ -190,8 +189,8 @@ func (w *OOMWatch) Stop() {
 // node has containers.
 type memoryEvents struct {
 	*os.File
-	above  *os.File // the same of the cgroup above, which counts these kills as well; nil if there is none
-	others uint64   // the kills that only above counted, as seen by kills; they never become fewer
+	above  *os.File // memory.events of the parent cgroup, which counts these kills too; nil if there is none
+	others uint64   // kills that only the parent counted, as seen by kills; the number never falls
 }
 
 func openMemoryEvents(dir string) (oomSource, error) {

@@ -5,11 +5,11 @@ package cgroup
 
 import "path/filepath"
 
-// oomLimits tells on v2 whose memory limit kills were for. The kernel counts in memory.events.local how often the limit
-// of that very cgroup left nothing but a kill (cgroup-v2.rst, "Memory Interface Files"; since Linux 5.3). v1 does not.
+// oomLimits finds on v2 the cgroup whose memory limit a kill was for. memory.events.local counts how often the limit of
+// its own cgroup led to a kill (cgroup-v2.rst, "Memory Interface Files"; since Linux 5.3). v1 has no such counter.
 type oomLimits struct {
 	dir string            // of the cgroup that is watched
-	met map[string]uint64 // by cgroup, from that one upwards; and by nested for all those in it together
+	met map[string]uint64 // count of each cgroup from dir upwards; and under nested() the sum of those below dir
 }
 
 // NoOOMLimit stands for the machine: no cgroup's limit was met.
@@ -30,8 +30,8 @@ func (l *oomLimits) read() map[string]uint64 {
 	return met
 }
 
-// whose returns the lowest cgroup whose limit was met since the last call, or NoOOMLimit. It returns "" if that is not
-// known: after a cgroup is gone, for example.
+// whose returns the lowest cgroup whose limit was met since the last call, or NoOOMLimit. It returns "" if the counters
+// cannot be read, for example after the cgroup is gone.
 func (l *oomLimits) whose() string {
 	before := l.met
 	l.met = l.read()

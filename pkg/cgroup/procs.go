@@ -70,7 +70,7 @@ func (c *Cgroup) RefuseProcesses() error {
 	return nil
 }
 
-// IsEmpty reports whether the cgroup is known to have no process, nor those nested in it.
+// IsEmpty reports whether the cgroup and its nested cgroups are known to have no process.
 func (c *Cgroup) IsEmpty() bool {
 	if c.unified {
 		n, err := readNumber(c.File("cgroup.events"), "populated")
@@ -214,7 +214,7 @@ const batchSize = 128
 // thaws it. It leaves the cgroup thawed, on v1 because frozen processes cannot die there.
 //
 // It sends any other signal once, with the cgroup frozen meanwhile so that it misses no fork. A cgroup that was frozen
-// before stays frozen, and the signal arrives when whoever paused it thaws it.
+// before stays frozen, and the signal arrives after the thaw.
 //
 // Linux 6.18 kills at birth a process that is later cloned with CLONE_INTO_CGROUP into a cgroup in which cgroup.kill
 // was written, so the caller has to check that it is alive. Joining through cgroup.procs is safe.
@@ -249,8 +249,8 @@ func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
 	}
 }
 
-// Signal sends a signal other than SIGKILL, like Kill but without a freeze, which would end a freeze of somebody
-// else's. It may miss a process that is being forked.
+// Signal sends a signal other than SIGKILL, like Kill but without a freeze: the thaw would end the freeze of another
+// caller. It may miss a process that is being forked.
 func (c *Cgroup) Signal(sig syscall.Signal) error {
 	if err := c.refuseKill(); err != nil {
 		return err

@@ -23,9 +23,9 @@ type node struct {
 	*os.File // its name is for messages only
 }
 
-// walk calls visit for the directory at path and for each below it, parents first. After all directories in one below
-// path were visited, it calls leave with its parent and its name there. Both may be nil. Nested cgroups come and go:
-// one that goes during the visit is skipped. Only path itself being gone is an error.
+// walk calls visit for the directory at path and for each directory below it, parents first. After all children of a
+// nested directory were visited, walk calls leave with the parent and the name of the directory. Both may be nil.
+// Nested cgroups come and go: a cgroup that goes during the visit is skipped. Only path itself being gone is an error.
 //
 // Three descriptors are open at a time, at any depth. The way back is "..", since a cgroup never gets another parent.
 func walk(path string, visit func(node) error, leave func(parent node, name string) error) error {
@@ -199,9 +199,9 @@ func (f freezer) requested() bool {
 	return err == nil && !strings.HasPrefix(string(b), f.thawed)
 }
 
-// freeze stops all processes and waits for that, at most for freezeTimeout. It returns no error after the timeout:
-// those that are stopped by then stay stopped. thaw continues them, even after an error. It opens nothing, since no
-// descriptor may be left by then, and succeeds for a cgroup that is gone.
+// freeze stops all processes and waits until they are stopped, at most for freezeTimeout. A timeout is no error: the
+// processes that are stopped by then stay stopped. thaw continues them, even after an error. It opens no file, since
+// descriptors may be used up by then, and succeeds for a cgroup that is gone.
 func (f freezer) freeze(ctx context.Context) (thaw func() error, err error) {
 	nothing := func() error { return nil }
 	if f.dir == "" {
@@ -247,8 +247,8 @@ func (c *Cgroup) Thaw() error {
 	return nil
 }
 
-// AwaitThaw waits until ctx ends as long as the cgroup, or one above it, is frozen on v2. What is started in a frozen
-// cgroup does not run.
+// AwaitThaw waits while the cgroup or an ancestor is frozen on v2, until ctx ends. A process that is started in a
+// frozen cgroup does not run.
 func (c *Cgroup) AwaitThaw(ctx context.Context) error {
 	for wait := firstPoll; c.unified; wait = min(2*wait, lastPoll) {
 		frozen := freezing(c.Path(""))
@@ -262,8 +262,9 @@ func (c *Cgroup) AwaitThaw(ctx context.Context) error {
 	return nil
 }
 
-// freezing returns dir or the first cgroup of v2 above it that somebody freezes, or "". cgroup.events says so only once
-// all processes are stopped, but a new one is stopped before. What cannot be read counts as not frozen.
+// freezing returns dir or its nearest ancestor on v2 with a freeze requested, or "". It reads cgroup.freeze:
+// cgroup.events shows a freeze only once all processes are stopped, but a new process is stopped before. A file that
+// cannot be read counts as not frozen.
 func freezing(dir string) string {
 	for ; ; dir = filepath.Dir(dir) {
 		text, err := os.ReadFile(filepath.Join(dir, "cgroup.freeze")) // the root has none

@@ -169,8 +169,8 @@ func (c *copier) addWritten(n int) {
 	c.written += int64(n)
 }
 
-// onWriteError reports whether to continue after an error of the sink: a full disk must not stop the process. What the
-// sink did not take is lost, which is logged once.
+// onWriteError reports whether to continue after an error of the sink: a full disk must not stop the process. Bytes
+// that the sink refused are lost; the first loss is logged.
 func (c *copier) onWriteError(err error) bool {
 	if !c.persistent || errors.Is(err, os.ErrClosed) {
 		return false
@@ -201,14 +201,14 @@ func (c *copier) finish(err error) {
 
 // Drain waits, after the process has exited, until every output has ended and what was written is delivered.
 //
-// If other processes hold an output, such as a daemon that an exec left behind, it may never end. What they write is
-// copied until ctx ends. ctx also bounds how long a reader may be slow or absent. For a pipe whose lock somebody keeps,
-// Drain waits up to lookTimeout longer.
+// An output that other processes hold, such as a daemon that an exec left behind, may never end. Drain copies it until
+// ctx ends. ctx also bounds how long a reader may be slow or absent. For a pipe whose lock somebody keeps, Drain waits
+// up to lookTimeout longer.
 //
-// If ctx ends, Drain returns nil if all that was there at the exit or at the last Mark is delivered. Otherwise the
-// error names the stream, what is left and how long it waited; likewise after Close, which discards the rest. What a
-// logging binary has in its pipe counts as delivered: Close gives it time to read that. It is also an error if a sink
-// refused bytes, as on a full disk, or if no reader came within Config.KeepUnread.
+// When ctx ends, Drain returns nil if everything written before the exit or the last Mark is delivered. Otherwise the
+// error names the stream, the number of bytes left and the time waited; likewise after Close, which discards the rest.
+// Bytes in the pipe of a logging binary count as delivered: Close gives the binary time to read them. It is also an
+// error if a sink refused bytes, as on a full disk, or if no reader came within Config.KeepUnread.
 func (s *Streams) Drain(ctx context.Context) error {
 	start := time.Now()
 	if s.keepUnread > 0 {
@@ -244,8 +244,8 @@ func (s *Streams) giveUpUnread() {
 	}
 }
 
-// Mark records how much is in the outputs now, for DrainMayStop and Drain. What it cannot find out before ctx ends
-// counts as not delivered.
+// Mark records how much is in the outputs now, for DrainMayStop and Drain. An output that cannot be counted before ctx
+// ends counts as not delivered.
 func (s *Streams) Mark(ctx context.Context) {
 	forEach(s.outputCopiers(), func(c *copier) { c.setMark(ctx, false) })
 }
@@ -284,8 +284,8 @@ func (c *copier) mayStop(held bool) bool {
 	return false
 }
 
-// drainError returns what went wrong with the output of c, or nil. If the output has not ended, cause is why the wait
-// is given up.
+// drainError returns the error of Drain for the output of c, or nil. cause is the reason to give up on an output that
+// has not ended.
 func (c *copier) drainError(cause error, waited time.Duration) error {
 	_, isLogger := c.to.(*loggerInput)
 	c.mu.Lock()
@@ -308,8 +308,8 @@ func (c *copier) drainError(cause error, waited time.Duration) error {
 	return nil // held by another process
 }
 
-// setMark sets the mark to everything that is in the source now. exited says that the process has exited, which ends a
-// terminal; the terminal is then read once more.
+// setMark sets the mark to the end of the source's present content. exited means that the process has exited, which
+// ends a terminal; the terminal is then read once more.
 func (c *copier) setMark(ctx context.Context, exited bool) {
 	known := false
 	if !c.terminal {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withinLimit returns the part of b, the bytes that were taken last, that goes to the sink. The rest counts as written.
+// withinLimit returns the part of b, the last bytes read, that goes to the sink. The rest counts as written.
 func (c *copier) withinLimit(b []byte) []byte {
 	if c.maxOutput == 0 {
 		return b

@@ -81,8 +81,8 @@ func (s *Scope) setUnit(ctx context.Context, set ...dbus.Property) error {
 	})
 }
 
-// keptFiles are those that systemd writes again and that libcontainer sets no property for: memory.oom.group has none
-// before systemd 253, and a read-only one since, those of zswap are of systemd 253 and later.
+// keptFiles are control files that systemd rewrites and libcontainer sets no property for: memory.oom.group has no
+// property before systemd 253 and a read-only one since; systemd has properties for zswap since 253.
 var keptFiles = []string{"memory.oom.group", "memory.zswap.max", "memory.zswap.writeback"}
 
 // change calls set while nobody else changes the unit. Afterwards it restores some files, even if set fails.
