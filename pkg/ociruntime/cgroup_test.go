@@ -5,7 +5,6 @@ package ociruntime
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -180,15 +179,9 @@ func TestCreate_CgroupMountsThatCannotBeUsed(t *testing.T) {
 			c := newConfig(t, "sleep", "1000")
 			limit := int64(100)
 			c.Spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}}
-			t.Cleanup(func() { wantNothingLeft(t, c) })
-			data, err := json.Marshal(life{Config: c, Stage: "running"})
-			testx.Must(t, err)
-			file := filepath.Join(filepath.Dir(c.Bundle), "life.json")
-			testx.Must(t, os.WriteFile(file, data, 0o600))
 			defer testReaper.Suspend()() // the shim is a child that only we wait for
-			cmd := exec.Command("unshare", "--mount", "sh", "-c", tc.script+"; exec "+os.Args[0])
-			cmd.Env = append(os.Environ(), shimEnv+"="+file)
-			_, err = cmd.Output() // its stdin is empty: it ends also when it could create
+			cmd := life{Config: c, Stage: "running"}.command(t, "unshare", "--mount", "sh", "-c", tc.script+"; exec "+os.Args[0])
+			_, err := cmd.Output() // its stdin is empty: it ends also when it could create
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) {
 				t.Fatalf("Create: %v, want it refused", err)

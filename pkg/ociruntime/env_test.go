@@ -583,17 +583,24 @@ func live(file string) error {
 	return c.Pause()
 }
 
-// killedShim runs a shim up to the stage, or up to the file entered, and kills it.
-func killedShim(t *testing.T, l life, entered string) {
+// command is a program that becomes such a shim.
+func (l life) command(t *testing.T, program ...string) *exec.Cmd {
 	t.Helper()
 	t.Cleanup(func() { wantNothingLeft(t, l.Config) })
 	data, err := json.Marshal(l)
 	testx.Must(t, err)
-	file := filepath.Join(filepath.Dir(l.Config.Bundle), "life.json")
-	testx.Must(t, os.WriteFile(file, data, 0o600))
-	defer testReaper.Suspend()() // the shim is a child that only we wait for
-	cmd := exec.Command(os.Args[0])
+	file := note(l.Config, "life.json")
+	testx.Write(t, file, string(data))
+	cmd := exec.Command(program[0], program[1:]...)
 	cmd.Env = append(os.Environ(), shimEnv+"="+file)
+	return cmd
+}
+
+// killedShim runs a shim up to the stage, or up to the file entered, and kills it.
+func killedShim(t *testing.T, l life, entered string) {
+	t.Helper()
+	defer testReaper.Suspend()() // the shim is a child that only we wait for
+	cmd := l.command(t, os.Args[0])
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	testx.Must(t, err)
@@ -606,7 +613,7 @@ func killedShim(t *testing.T, l life, entered string) {
 			t.Errorf("the shim did not come to %q: %v", l.Stage, err)
 		}
 	} else {
-		testx.Eventually(t, entered, func() bool { _, err := os.Stat(entered); return err == nil })
+		testx.Eventually(t, entered, func() bool { return testx.Exists(entered) })
 	}
 	testx.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait() // it was killed

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,32 +88,31 @@ func TestPod_ContainersShareIt(t *testing.T) {
 			p := startPod(t, config)
 			mark := fmt.Sprintf("pod-test-%d", os.Getpid())
 			t.Cleanup(func() { _ = os.Remove("/dev/shm/" + mark) }) // of the host's ipc
-			const look = `for n in net ipc uts pid user; do busybox readlink /proc/self/ns/$n; done`
-			first := create(t, member(t, p, config, `echo 10.0.0.7 db >/etc/hosts; echo shared >/dev/shm/`+mark+`; `+look)).start()
-			if exit := first.wait(); exit.Status != 0 {
-				t.Fatalf("the first container ended with %d: %s", exit.Status, first.output())
+			saw := func(script string) []string {
+				b := create(t, member(t, p, config, script+`; for n in net ipc uts pid user; do busybox readlink /proc/self/ns/$n; done`)).start()
+				if exit := b.wait(); exit.Status != 0 {
+					t.Fatalf("a container ended with %d: %s", exit.Status, b.output())
+				}
+				return strings.Fields(b.output())
 			}
-			second := create(t, member(t, p, config, `busybox hostname; cat /etc/hostname /etc/hosts /dev/shm/`+mark+`; `+look)).start()
-			if exit := second.wait(); exit.Status != 0 {
-				t.Fatalf("the second container ended with %d: %s", exit.Status, second.output())
-			}
-			a, b := strings.Fields(first.output()), strings.Fields(second.output())
+			a := saw(`echo 10.0.0.7 db >/etc/hosts; echo shared >/dev/shm/` + mark)
+			b := saw(`busybox hostname; cat /etc/hostname /etc/hosts /dev/shm/` + mark)
 			hostname := "web-0"
 			if config.Network == pod.ModeNode {
 				name, err := os.Hostname()
 				testx.Must(t, err)
 				hostname = name
 			}
-			if want := []string{hostname, hostname, "10.0.0.7", "db", "shared"}; len(b) < 5 || strings.Join(b[:5], " ") != strings.Join(want, " ") {
+			if want := []string{hostname, hostname, "10.0.0.7", "db", "shared"}; len(b) < 5 || !slices.Equal(b[:5], want) {
 				t.Fatalf("the second container saw %q, want %q first", b, want)
 			}
 			b = b[5:]
-			shared := map[string]bool{"net": true, "ipc": true, "uts": true, "user": true, "pid": config.PID != pod.ModeContainer}
 			for i, name := range []string{"net", "ipc", "uts", "pid", "user"} {
-				if (a[i] == b[i]) != shared[name] {
-					t.Errorf("%s namespaces of the containers = %s and %s, want them shared: %t", name, a[i], b[i], shared[name])
+				shared := name != "pid" || config.PID != pod.ModeContainer
+				if (a[i] == b[i]) != shared {
+					t.Errorf("%s namespaces of the containers = %s and %s, want them shared: %t", name, a[i], b[i], shared)
 				}
-				if link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", p.Pid(), name)); shared[name] && (err != nil || link != a[i]) {
+				if link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", p.Pid(), name)); shared && (err != nil || link != a[i]) {
 					t.Errorf("%s namespace of the containers = %s, of the pod's pid %s (%v)", name, a[i], link, err)
 				}
 			}
