@@ -31,8 +31,8 @@ type initBuilder struct {
 	attributeFDs map[attribute]int
 }
 
-// containerRequest returns runc's libcontainer/nsenter/nsexec.c, rootfs_linux.go and standard_init_linux.go as a list of system
-// calls.
+// containerRequest returns the system calls that make a container: those of runc's libcontainer (nsenter/nsexec.c,
+// rootfs_linux.go, standard_init_linux.go).
 //
 // The process that makes the file systems is not in a PID namespace of others: it is in a new one or, if the container
 // joins one, in that of the shim. Only its child, which has the rights of the program, is in the joined namespace.
@@ -107,9 +107,10 @@ func (b *initBuilder) close(fd int) *native.Step {
 }
 
 // open adds a step that opens a path of the process.
-func (b *initBuilder) open(path string, flags int) (int, *native.Step) {
-	fd := b.fd()
-	return fd, b.Call(unix.SYS_OPENAT, unix.AT_FDCWD, path, flags|unix.O_CLOEXEC).ExpectFD(fd).OnError("open " + path)
+func (b *initBuilder) open(path string, flags int) (fd int) {
+	fd = b.fd()
+	b.Call(unix.SYS_OPENAT, unix.AT_FDCWD, path, flags|unix.O_CLOEXEC).ExpectFD(fd).OnError("open " + path)
+	return fd
 }
 
 // joinNamespaces joins the namespaces that have a path, except the PID and the user namespace, which it only opens.
@@ -120,7 +121,7 @@ func (b *initBuilder) joinNamespaces() {
 		if ns.Path == "" {
 			continue
 		}
-		fd, _ := b.open(ns.Path, unix.O_RDONLY)
+		fd := b.open(ns.Path, unix.O_RDONLY)
 		if ns.Type == unix.CLONE_NEWPID {
 			b.pidNamespace = fd
 			continue

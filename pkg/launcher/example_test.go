@@ -34,7 +34,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(root)
+	defer func() { _ = os.RemoveAll(root) }()
 
 	// Nobody else in this program waits for children that the launcher has started.
 	l, err := launcher.New("launcher-example", native.NoOthers{})

@@ -5,9 +5,9 @@
 // program in between.
 //
 // [Launcher.Create] makes a container: its first process is in new namespaces, and has the root file system, the mounts
-// and the devices that a [spec.Container] lists. [Launcher.Exec] runs another [spec.Process] in namespaces that exist. Both have a
-// small C program (package native) make the system calls, in the order in which libcontainer, the library of runc, makes
-// them, and report a failure in libcontainer's words. An exec:
+// and the devices that a [spec.Container] lists. [Launcher.Exec] runs another [spec.Process] in namespaces that exist.
+// Both have a small C program (package native) make the system calls, in the order in which libcontainer, the library
+// of runc, makes them, and report a failure in libcontainer's words. An exec:
 //
 //	caller --start--> program --fork--> in the v2 cgroup --fork--> in the PID namespace --execve--> the process
 //	                  signals           v1 cgroups, CPUs           session
@@ -42,8 +42,8 @@ import (
 	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
-// ErrNotStarted means that nothing was done that another runtime cannot do again, and that it may succeed, since it makes
-// a file system in another way.
+// ErrNotStarted means that nothing was done that another runtime cannot do again, and that it may succeed, since it
+// makes a file system in another way.
 var ErrNotStarted = errors.New("the launcher cannot start a process")
 
 // ErrNotJoined means that no process can be started in [spec.Cgroups.Unified].
@@ -103,8 +103,8 @@ func (h *Held) Close() error { return h.run.Close() }
 // Create starts the first process of a container, and returns when it waits to run its program, or when ctx ends. The
 // process is a child of the caller, who waits for it and then unregisters it. c is not changed.
 //
-// The error is ErrNotStarted if nothing was done that another runtime cannot do again, and that may help. Only what that
-// makes again may remain: directories and files to mount on, and device nodes if /dev is the image's.
+// The error is ErrNotStarted if nothing was done that another runtime cannot do again, and that may help. Only what
+// that makes again may remain: directories and files to mount on, and device nodes if /dev is the image's.
 func (l *Launcher) Create(ctx context.Context, c *spec.Container) (*Held, error) {
 	h, err := l.create(ctx, c, false)
 	if errors.Is(err, native.ErrKilledInCgroup) {
@@ -156,8 +156,8 @@ func (l *Launcher) openInit() (*os.File, error) {
 	return l.init.Open()
 }
 
-// Exec starts a process in the namespaces of c.Target, and returns when the process's own program has begun, or when ctx
-// ends. The process is a child of the caller, who waits for it and then unregisters it. c is not changed.
+// Exec starts a process in the namespaces of c.Target, and returns when the process's own program has begun, or when
+// ctx ends. The process is a child of the caller, who waits for it and then unregisters it. c is not changed.
 func (l *Launcher) Exec(ctx context.Context, c *spec.Process) (*os.Process, error) {
 	request := (*command)(c).request
 	p, err := l.exec(ctx, c, request(false, false))

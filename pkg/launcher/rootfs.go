@@ -35,7 +35,7 @@ func (b *initBuilder) prepareRoot() {
 		step = b.classicMount("", dir, parent).IfFailed(step)
 	}
 	b.classicMount(b.Root, b.Root, unix.MS_BIND|unix.MS_REC)
-	b.root, _ = b.open(b.Root, unix.O_PATH|unix.O_DIRECTORY)
+	b.root = b.open(b.Root, unix.O_PATH|unix.O_DIRECTORY)
 }
 
 func (b *initBuilder) classicMount(source, target string, flags int) *native.Step {
@@ -127,10 +127,10 @@ func (b *initBuilder) makeNode(dir int, name string, d *spec.Device, tolerated u
 func (b *initBuilder) enterRoot() (procSelf int) {
 	procSelf = -1
 	if b.Terminal != nil {
-		procSelf, _ = b.open("/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY)
+		procSelf = b.open("/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY)
 	}
 	const what = "error jailing process inside rootfs: "
-	old, _ := b.open("/", unix.O_PATH|unix.O_DIRECTORY)
+	old := b.open("/", unix.O_PATH|unix.O_DIRECTORY)
 	b.Call(unix.SYS_FCHDIR, b.root).OnError(what + "fchdir")
 	b.Call(unix.SYS_PIVOT_ROOT, ".", ".").OnError(what + "pivot_root .")
 	b.Call(unix.SYS_FCHDIR, old).OnError(what + "fchdir")

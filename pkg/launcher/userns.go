@@ -121,7 +121,7 @@ func (b *initBuilder) mapIDs(m *spec.Mount, fd, userns int) {
 		return
 	}
 	if path := m.IDMap.UserNS; path != "" {
-		userns, _ = b.open(path, unix.O_RDONLY)
+		userns = b.open(path, unix.O_RDONLY)
 		defer b.close(userns)
 	}
 	b.setAttr(fd, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns)}, m.IDMap.Recursive)

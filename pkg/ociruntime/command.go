@@ -19,7 +19,8 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// initCommand is p, the init of the container, for the launcher. The error is unsupported if the launcher cannot start p.
+// initCommand is p, the init of the container, for the launcher. The error is unsupported if the launcher cannot start
+// p.
 func (c *container) initCommand(p *libcontainer.Process, s *stdio.Streams) (*spec.Container, error) {
 	config := c.lc.Config()
 	if reason := translate.UnsupportedInit(c.config, &config, p); reason != "" {

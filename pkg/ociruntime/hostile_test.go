@@ -355,7 +355,7 @@ func TestInit_WhileATargetIsExchanged(t *testing.T) {
 	outside := t.TempDir()
 	for range max(1, 15/slowness()) {
 		dir, link := "", ""
-		seen, _ := runInitWhile(t, func() {
+		seen := runInitWhile(t, func() {
 			_ = unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE) // both exist
 		}, func(c *process.Config) {
 			dir, link = filepath.Join(c.Rootfs, "dir"), filepath.Join(c.Rootfs, "link")
@@ -378,7 +378,7 @@ func TestInit_WhileADestinationIsRemoved(t *testing.T) {
 	outside := t.TempDir()
 	for range max(1, 10/slowness()) {
 		volume := t.TempDir()
-		seen, _ := runInitWhile(t, func() {
+		seen := runInitWhile(t, func() {
 			_ = unix.Rmdir(filepath.Join(volume, "a")) // often it is not there
 		}, func(c *process.Config) {
 			up := "/volume/a" + strings.Repeat("/.", 400) + strings.Repeat("/..", 20)
@@ -392,13 +392,13 @@ func TestInit_WhileADestinationIsRemoved(t *testing.T) {
 }
 
 // runInitWhile is runInit while busy is called all the time, once the configuration is made.
-func runInitWhile(t *testing.T, busy func(), change func(*process.Config)) (seen inContainer, launched bool) {
+func runInitWhile(t *testing.T, busy func(), change func(*process.Config)) (seen inContainer) {
 	t.Helper()
 	made := make(chan struct{})
 	whileBusy(func() { <-made; busy() }, func() {
-		seen, launched = runInit(t, testRuntime, func(c *process.Config) { change(c); close(made) })
+		seen, _ = runInit(t, testRuntime, func(c *process.Config) { change(c); close(made) })
 	})
-	return seen, launched
+	return seen
 }
 
 func ownHash(t *testing.T) string {

@@ -155,9 +155,9 @@ func TryLock(dir string) (unlock func(), err error) {
 	}, nil
 }
 
-// Lock is TryLock, but tries again until ctx ends: flock(2) itself would wait without a bound. The waits between the tries
-// double up to 8 ms: the delete commands of a pod's containers all wait for the one that removes the pod, and would
-// otherwise take its CPU time.
+// Lock is TryLock, but tries again until ctx ends: flock(2) itself would wait without a bound. The waits between the
+// tries double up to 8 ms: the delete commands of a pod's containers all wait for the one that removes the pod, and
+// would otherwise take its CPU time.
 func Lock(ctx context.Context, dir string) (unlock func(), err error) {
 	const first, last = time.Millisecond, 8 * time.Millisecond
 	for wait := first; ; wait = min(2*wait, last) {

@@ -181,9 +181,9 @@ func (p *limiter) wait(now time.Time) time.Duration {
 // lastErrno is the highest error number of a system call (include/linux/err.h, MAX_ERRNO).
 const lastErrno = 4095
 
-// parse applies lines of NAME=VALUE to s. The last one of a name counts; unknown names and values have no effect. extend is
-// how long, from now on, the sender asks for at most until it is ready. Like systemd it refuses a zero byte except at
-// the end, where some senders have one.
+// parse applies lines of NAME=VALUE to s. The last one of a name counts; unknown names and values have no effect.
+// extend is how long, from now on, the sender asks for at most until it is ready. Like systemd it refuses a zero byte
+// except at the end, where some senders have one.
 func parse(s *State, data []byte) (extend time.Duration, ok bool) {
 	data = bytes.TrimSuffix(data, []byte{0})
 	if bytes.IndexByte(data, 0) >= 0 {

@@ -93,8 +93,8 @@ func (c Cache) open(profile any) (dir *os.Root, key string, err error) {
 	return dir, key, err
 }
 
-// programFiles identifies the files whose code runs in this process: the program, and libraries unless it is static. What
-// libseccomp and its callers make of a profile is a matter of these.
+// programFiles identifies the files whose code runs in this process: the program, and libraries unless it is static.
+// What libseccomp and its callers make of a profile is a matter of these.
 var programFiles = sync.OnceValues(func() (string, error) {
 	self, err := os.Readlink("/proc/self/exe")
 	if err != nil {

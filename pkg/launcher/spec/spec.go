@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package spec is what a caller of package launcher asks for: a process in the namespaces of another one, and a container.
+// Package spec is what a caller of package launcher asks for: a process in the namespaces of another one, and a
+// container.
 package spec
 
 import (
@@ -97,8 +98,8 @@ type Cgroups struct {
 	Outside func() (string, error)
 }
 
-// Container is the first process of a container: it makes the container's file systems, and then waits to be told to run
-// its program. Target and Join of the Process are not used.
+// Container is the first process of a container: it makes the container's file systems, and then waits to be told to
+// run its program. Target and Join of the Process are not used.
 type Container struct {
 	Process
 	Namespaces     []Namespace            // the mount namespace is among them

@@ -4,10 +4,10 @@
 // Package nsholder starts the process that holds the namespaces of a pod where the shim's main thread cannot: a PID
 // namespace needs a first process, and a process with threads cannot join a user namespace.
 //
-// The process runs the program of pkg/launcher/native, in a few kilobytes of memory. It makes and joins the namespaces, gives up
-// its user, its capabilities, its root and all descriptors, and sleeps until it is killed; no signal wakes it. Its
-// seccomp filter allows it nothing else. It adopts what the containers of the pod leave behind, and ignores SIGCHLD, so
-// that the kernel reaps that. It dies with the shim's main thread.
+// The process runs the program of pkg/launcher/native, in a few kilobytes of memory. It makes and joins the namespaces,
+// gives up its user, its capabilities, its root and all descriptors, and sleeps until it is killed; no signal wakes it.
+// Its seccomp filter allows it nothing else. It adopts what the containers of the pod leave behind, and ignores
+// SIGCHLD, so that the kernel reaps that. It dies with the shim's main thread.
 //
 //	main thread ──start──▶ program ──fork──▶ in the PID namespace
 //	                       root, network,    user, capabilities, not dumpable, dies with its parent
