@@ -34,10 +34,17 @@ const bootID = "kernel/random/boot_id"
 
 // kubeletScript is run in a mount namespace of its own, where the machine's sysctls are as a kubelet wants them. Mounts
 // elsewhere are seen by all.
+//
+// cAdvisor, which has the statistics of a pod's network, looks for containerd's socket at the default path alone.
 const kubeletScript = `mount --make-private /proc
 cd "$1"
 find . -type f | while read -r file; do mount --bind "$file" "/proc/sys/$file"; done
-shift
+mkdir -p /run/containerd
+for dir in / /run; do mount --make-slave "$dir" 2>/dev/null || :; done
+mount -t tmpfs -o mode=755 kubelet /run/containerd
+touch /run/containerd/containerd.sock
+mount --bind "$2" /run/containerd/containerd.sock
+shift 2
 exec "$@"
 `
 
@@ -110,7 +117,7 @@ func (c *cluster) configureKubelet(more map[string]any) error {
 
 func (c *cluster) startKubelet(context.Context) error {
 	return c.start("kubelet", "unshare", "--mount", "--propagation", "unchanged", "sh", "-euc", kubeletScript, "sh",
-		filepath.Join(c.dir, "sysctl"), c.programs.Kubelet, "--config", filepath.Join(c.dir, "kubelet.json"),
+		filepath.Join(c.dir, "sysctl"), c.Address, c.programs.Kubelet, "--config", filepath.Join(c.dir, "kubelet.json"),
 		"--kubeconfig", filepath.Join(c.dir, "kubeconfig"), "--root-dir", c.kubeletDir(),
 		"--cert-dir", filepath.Join(c.dir, "kubelet-pki"), "--node-ip", address, "--hostname-override", node)
 }
