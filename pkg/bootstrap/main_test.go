@@ -20,6 +20,8 @@ import (
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/options"
 )
 
 // The test binary plays the shim's binary, run by a test. So tests see whole processes, with what they inherit and what
@@ -47,7 +49,7 @@ func TestMain(m *testing.M) {
 
 // playShim does what containerd's arguments ask.
 func playShim() error {
-	var a Args
+	a := Args{Defaults: options.NewDefaults(options.DefaultFile)}
 	var ignored string
 	f := flag.NewFlagSet(Program, flag.ExitOnError)
 	f.StringVar(&a.Namespace, "namespace", "", "")
