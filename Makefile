@@ -331,7 +331,7 @@ SMOKE_selinux = $(SELINUX) './pkg/ociruntime=BySELinux' './pkg/pod=SELinux' './i
 # What differs between kernels: the smoke set, execs and namespaces made by a program without Go, CPU sets, the life of
 # containers, pods without a pause container, users of pods.
 KERNEL      ?=
-KERNELTESTS := ./pkg/launcher/native $(SMOKE) ./pkg/launcher ./pkg/pod/nsholder ./pkg/cpuset \
+KERNELTESTS := ./pkg/launcher/native ./pkg/launcher/native/program $(SMOKE) ./pkg/launcher ./pkg/launcher/seccomp ./pkg/pod/nsholder ./pkg/cpuset \
 	'./integration/containerd=$(SMOKE_L3)|TestCPUSet_(Holds|FollowsItsSource|OfThePod)|TestCgroup2|TestRun|TestPause|TestKill|TestCreated|TestSandbox' \
 	'./integration/cri=TestPod_(Runs|HasOne|Init)|TestUserNamespace|TestNamespace_(Containers|Shared)|TestShim_KilledEnds|AppArmor|TestExec_HasATerminal'
 test-kernel: deps build ## a part of the tests on a kernel of Debian's: KERNEL=5.10, 6.1, 6.12 or 7; WRITE=1: a row of docs/compatibility.md
@@ -357,7 +357,7 @@ test-arm64: ## tests in an arm64 guest (root); PKGS=, RUN= and KERNEL= choose; W
 smoke-arm64: ## a few of them, in at most four minutes (root)
 	@ARCH=arm64 hack/deps.sh
 	@$(MAKE) --no-print-directory build ARCH=arm64 BIN=bin/arm64
-	$(call ARMTEST,'./pkg/launcher/native=TestProgram_(Cannot|Without)|TestExecute' ./pkg/launcher \
+	$(call ARMTEST,'./pkg/launcher/native=TestExecute' './pkg/launcher/native/program=TestProgram_(Cannot|Without)' ./pkg/launcher ./pkg/launcher/seccomp \
 		'./pkg/ociruntime=TestExec_WithACgroup|TestLauncher_LooksForPrograms' './integration/containerd=$(SMOKE_L3)' './integration/cri=TestPod_Runs')
 
 test-node: deps build ## containers under settings that nodes have, in a virtual machine of its own (root); KERNEL= as above

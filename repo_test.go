@@ -28,7 +28,11 @@ const (
 
 // layers lists the packages from the ground up. A package imports only from layers below its own.
 var layers = [][]string{
-	{"pkg/idmap", "pkg/internal/hungfs", "pkg/internal/testx", "pkg/launcher/native", "pkg/osthread", "pkg/protofield", "pkg/unixfile"},
+	{
+		"pkg/idmap", "pkg/internal/hungfs", "pkg/internal/testx", "pkg/launcher/native/program", "pkg/osthread",
+		"pkg/protofield", "pkg/unixfile",
+	},
+	{"pkg/launcher/native"},
 	{"pkg/launcher/seccomp"},
 	{"pkg/launcher/spec"},
 	{"pkg/launcher"},

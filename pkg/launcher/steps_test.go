@@ -19,7 +19,7 @@ import (
 	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
-// reader reads a request as the program does (pkg/launcher/native/program.h).
+// reader reads a request as the program does (pkg/launcher/native/program/program.h).
 type reader struct {
 	t *testing.T
 	b []byte

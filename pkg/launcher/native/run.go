@@ -3,11 +3,6 @@
 
 package native
 
-/*
-#include "program.h"
-*/
-import "C"
-
 import (
 	"bytes"
 	"context"
@@ -22,6 +17,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/launcher/native/program"
 )
 
 // ErrKilledInCgroup means that the kernel killed a process right after it was forked into the cgroup of
@@ -95,7 +92,7 @@ func (r *Run) killUnread() error {
 	var errs []error
 	var m message
 	for rest := bytes.NewReader(unread[:max(n, 0)]); binary.Read(rest, binary.NativeEndian, &m) == nil; {
-		if m.Kind != C.MESSAGE_PID {
+		if m.Kind != program.MessagePID {
 			continue
 		}
 		if child, err := r.claim(int(m.Value)); err == nil { // else it is dead, or not ours
@@ -146,7 +143,7 @@ func (r *Run) followResumed() error {
 func (r *Run) Close() error { return r.socket.Close() }
 
 // held reports whether the process waits at [Request.Hold].
-func (r *Run) held() bool { return r.waiting != nil && r.waiting.op == C.OP_HOLD }
+func (r *Run) held() bool { return r.waiting != nil && r.waiting.op == program.OpHold }
 
 // kill kills p, even if it is frozen, and waits for it. p may be nil.
 func (r *Run) kill(p *os.Process) error {
@@ -195,7 +192,7 @@ func (r *Run) follow(ctx context.Context) error {
 			return fmt.Errorf("the %s was killed: %w", r.name, errdefs.ErrFailedPrecondition)
 		case errors.Is(err, io.EOF):
 			err = r.death()
-		case err == nil && m.Kind == C.MESSAGE_NOT_RUN: // the process prints why, and ends
+		case err == nil && m.Kind == program.MessageNotRun: // the process prints why, and ends
 			last := r.request.steps[len(r.request.steps)-1]
 			_, err = fmt.Fprintln(r.socket, last.explain(unix.Errno(m.Value), m.Detail))
 			return err
@@ -231,18 +228,18 @@ func (r *Run) handle(ctx context.Context, m message) error {
 	}
 	s := r.request.steps[m.Step]
 	switch m.Kind {
-	case C.MESSAGE_PID:
+	case program.MessagePID:
 		if err := r.followChild(ctx, int(m.Value), s); err != nil {
 			return err
 		}
 		return r.letGo()
-	case C.MESSAGE_IN_CGROUP:
+	case program.MessageInCgroup:
 		r.inCgroup = true
 		return nil
-	case C.MESSAGE_RESUMED:
+	case program.MessageResumed:
 		r.resumed = nil
 		return nil
-	case C.MESSAGE_WAITING:
+	case program.MessageWaiting:
 		if r.waiting != nil || s != r.nextWait() {
 			return fmt.Errorf("%s: step %d waits: must be the next that does: %w", r.name, m.Step, errdefs.ErrInternal)
 		}
@@ -260,7 +257,7 @@ func (r *Run) readFailure() bool {
 		if err != nil || int(m.Step) >= len(r.request.steps) {
 			return false
 		}
-		if m.Kind == C.MESSAGE_FAILED {
+		if m.Kind == program.MessageFailed {
 			r.fail(m)
 		}
 	}
@@ -282,11 +279,11 @@ func (r *Run) next(ops ...uint64) *Step {
 	return nil
 }
 
-func (r *Run) nextWait() *Step { return r.next(C.OP_WAIT, C.OP_HOLD) }
+func (r *Run) nextWait() *Step { return r.next(program.OpWait, program.OpHold) }
 
 // knows reports whether the children of all forks before the step were reported.
 func (r *Run) knows(s *Step) bool {
-	fork := r.next(C.OP_FORK)
+	fork := r.next(program.OpFork)
 	return fork == nil || fork.index > s.index
 }
 
@@ -313,7 +310,7 @@ func (r *Run) letGo() error {
 // followChild waits for the process that ends at the fork and continues with its child. The child of a later fork may
 // have been reported before.
 func (r *Run) followChild(ctx context.Context, pid int, fork *Step) error {
-	if fork.op != C.OP_FORK || slices.Contains(r.reported, fork) {
+	if fork.op != program.OpFork || slices.Contains(r.reported, fork) {
 		return fmt.Errorf("%s: step %d made process %d: must be a fork that was not reported: %w",
 			r.name, fork.index, pid, errdefs.ErrInternal)
 	}

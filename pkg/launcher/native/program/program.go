@@ -1,30 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package native runs lists of system calls in a process without the Go runtime: it has one thread, can fork, and has
-// nothing of the shim in its memory.
-//
-// The program (program.c) is seven kilobytes of C without a library. It lies in a section of this binary, and [New]
-// makes an ELF file of it, in memory, that nobody can change. [Program.Start] runs that. [Run.Execute] sends it a
-// [Request], which says what system calls to make in which order. It becomes the program of a container, or sleeps.
-//
-// A fork of the request makes a child of the shim (CLONE_PARENT). The process that forked ends, and Execute waits for
-// it. At [Request.Wait] a process stops until the shim knows all processes that were forked before. So a process of
-// which the shim never heard does nothing after such a step.
-//
-// # Goroutines and locks
-//
-// There is no lock. Execute has no goroutines except for those of its context's end, which do nothing once it returns.
-// It waits in Go's poller, without a thread. The reaper is suspended while the first process starts; the others are
-// registered once their parent has reported them.
-//
-// # Promises
-//
-//   - If Execute fails, none of its processes is left, neither running nor to be reaped. The exceptions are one that
-//     does not exit within some seconds of SIGKILL, and one whose parent was killed before reporting it, which ends by
-//     itself: the reaper collects both.
-//   - Execute ends when its context does, even if the process is frozen.
-package native
+// Package program is the C program of package native: its code lies in a section of this binary, and [New] makes an ELF
+// file of it, in memory, that nobody can change.
+package program
 
 /*
 #include "arch.h"
@@ -46,36 +25,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What callers have to know about the program to predict its system calls.
-const (
-	Socket      = C.FD_SOCKET             // its descriptor of the socket to the shim; files of the caller follow it
-	MessageSize = C.sizeof_struct_message // what it writes there before it reads a byte at [Request.Wait]
-	AuditArch   = C.NATIVE_AUDIT_ARCH     // AUDIT_ARCH_… of the processor, see seccomp(2)
-)
-
-// Children tells the rest of this program which child processes are ours: nobody else may wait for these. A program that
-// waits for no children but those that it started itself needs none: see [NoOthers].
-type Children interface {
-	// Suspend keeps others from waiting for any child until resume is called, once.
-	Suspend() (resume func())
-	// Register says that only the caller waits for pid. It reports whether pid was not registered before.
-	Register(pid int) bool
-	// Unregister says that pid was waited for, or that others are to wait for it.
-	Unregister(pid int)
-}
-
-// NoOthers is Children for a program in which nobody waits for children that somebody else has started.
-type NoOthers struct{}
-
-// Suspend implements [Children].
-func (NoOthers) Suspend() (resume func()) { return func() {} }
-
-// Register implements [Children].
-func (NoOthers) Register(int) bool { return true }
-
-// Unregister implements [Children].
-func (NoOthers) Unregister(int) {}
-
 // Program is the program in a file of its own. Its methods may be called concurrently.
 type Program struct {
 	name  string
@@ -92,7 +41,7 @@ func New(owner, name string) (*Program, error) {
 	return newProgram(owner, name, code, entry)
 }
 
-// NewInit makes the Program that [Request.ExecInit] runs (init.h). It executes no requests.
+// NewInit makes the Program that native.Request.ExecInit runs (init.h). It executes no requests.
 func NewInit(owner, name string) (*Program, error) {
 	code, _, entry := code()
 	return newProgram(owner, name, code, entry)
@@ -130,33 +79,28 @@ func Unsupported(err error) error {
 // Close closes the file. Processes that run it continue.
 func (p *Program) Close() error { return errors.Join(p.file.Close(), p.mount.Close()) }
 
-// Open opens the file of the program, for [Request.ExecInit]. It is not the shim's descriptor, with which a container
+// Open opens the file of the program, for native.Request.ExecInit. It is not the shim's descriptor, with which a container
 // that gets it by pidfd_getfd(2) could have a lease.
 func (p *Program) Open() (*os.File, error) { return os.Open(pathOf(p.file)) }
 
-// Start starts the program with these standard streams, and with more as its descriptors from [Socket] + 1 on. nil
-// means none. The program does nothing until Execute, which must be called.
-func (p *Program) Start(children Children, stdio [3]*os.File, more ...*os.File) (*Run, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("socketpair", err)
-	}
-	_ = unix.SetNonblock(pair[0], true) // a valid one; so Go's poller watches it
-	ours, theirs := os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "socket")
-	defer theirs.Close() //nolint:errcheck // the program has its own
-	files := append([]*os.File{stdio[0], stdio[1], stdio[2], theirs}, more...)
+// Name returns the name of the program.
+func (p *Program) Name() string { return p.name }
+
+// Path returns what the link /proc/PID/exe of a process shows that runs the program.
+func (p *Program) Path() string { return p.path }
+
+// Start starts the program with these descriptors; nil for none.
+func (p *Program) Start(files []*os.File) (*os.Process, error) {
 	file, err := p.above(files)
 	if err != nil {
-		return nil, errors.Join(err, ours.Close())
+		return nil, err
 	}
 	defer file.Close() //nolint:errcheck // the program has its own
-	defer children.Suspend()()
-	first, err := os.StartProcess(pathOf(file), []string{p.name}, &os.ProcAttr{Env: []string{}, Files: files})
+	started, err := os.StartProcess(pathOf(file), []string{p.name}, &os.ProcAttr{Env: []string{}, Files: files})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", p.name, err), ours.Close())
+		return nil, fmt.Errorf("start %s: %w", p.name, err)
 	}
-	children.Register(first.Pid)
-	return &Run{name: p.name, file: p.path, children: children, socket: ours, current: first}, nil
+	return started, nil
 }
 
 // above returns the program's file with a descriptor that a child still has when it runs the file by that number.

@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package native runs lists of system calls in a process without the Go runtime: it has one thread, can fork, and has
+// nothing of the shim in its memory.
+//
+// The program (package program) is seven kilobytes of C without a library. [Program.Start] runs it. [Run.Execute] sends
+// it a [Request], which says what system calls to make in which order. It becomes the program of a container, or sleeps.
+//
+// A fork of the request makes a child of the shim (CLONE_PARENT). The process that forked ends, and Execute waits for
+// it. At [Request.Wait] a process stops until the shim knows all processes that were forked before. So a process of
+// which the shim never heard does nothing after such a step.
+//
+// # Goroutines and locks
+//
+// There is no lock. Execute has no goroutines except for those of its context's end, which do nothing once it returns.
+// It waits in Go's poller, without a thread. The reaper is suspended while the first process starts; the others are
+// registered once their parent has reported them.
+//
+// # Promises
+//
+//   - If Execute fails, none of its processes is left, neither running nor to be reaped. The exceptions are one that
+//     does not exit within some seconds of SIGKILL, and one whose parent was killed before reporting it, which ends by
+//     itself: the reaper collects both.
+//   - Execute ends when its context does, even if the process is frozen.
+package native
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/launcher/native/program"
+)
+
+// What callers have to know about the program to predict its system calls.
+const (
+	Socket      = program.Socket      // its descriptor of the socket to the caller; files of the caller follow it
+	MessageSize = program.MessageSize // what it writes there before it reads a byte at [Request.Wait]
+	AuditArch   = program.AuditArch   // AUDIT_ARCH_… of the processor, see seccomp(2)
+)
+
+// Children tells the rest of this program which child processes are ours: nobody else may wait for these. A program that
+// waits for no children but those that it started itself needs none: see [NoOthers].
+type Children interface {
+	// Suspend keeps others from waiting for any child until resume is called, once.
+	Suspend() (resume func())
+	// Register says that only the caller waits for pid. It reports whether pid was not registered before.
+	Register(pid int) bool
+	// Unregister says that pid was waited for, or that others are to wait for it.
+	Unregister(pid int)
+}
+
+// NoOthers is Children for a program in which nobody waits for children that somebody else has started.
+type NoOthers struct{}
+
+// Suspend implements [Children].
+func (NoOthers) Suspend() (resume func()) { return func() {} }
+
+// Register implements [Children].
+func (NoOthers) Register(int) bool { return true }
+
+// Unregister implements [Children].
+func (NoOthers) Unregister(int) {}
+
+// Program is the program in a file of its own. Its methods may be called concurrently.
+type Program struct{ *program.Program }
+
+// New makes a Program: see [program.New].
+func New(owner, name string) (*Program, error) {
+	p, err := program.New(owner, name)
+	if err != nil {
+		return nil, err
+	}
+	return &Program{p}, nil
+}
+
+// NewInit makes the Program that [Request.ExecInit] runs. It executes no requests.
+func NewInit(owner, name string) (*Program, error) {
+	p, err := program.NewInit(owner, name)
+	if err != nil {
+		return nil, err
+	}
+	return &Program{p}, nil
+}
+
+// Start starts the program with these standard streams, and with more as its descriptors from [Socket] + 1 on. nil
+// means none. The program does nothing until Execute, which must be called.
+func (p *Program) Start(children Children, stdio [3]*os.File, more ...*os.File) (*Run, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	_ = unix.SetNonblock(pair[0], true) // a valid one; so Go's poller watches it
+	ours, theirs := os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "socket")
+	defer theirs.Close() //nolint:errcheck // the program has its own
+	files := append([]*os.File{stdio[0], stdio[1], stdio[2], theirs}, more...)
+	defer children.Suspend()()
+	first, err := p.Program.Start(files)
+	if err != nil {
+		return nil, errors.Join(err, ours.Close())
+	}
+	children.Register(first.Pid)
+	return &Run{name: p.Name(), file: p.Path(), children: children, socket: ours, current: first}, nil
+}
