@@ -152,9 +152,9 @@ endif
 ALLINITS = SHIM_TEST_ALL_INITS=1 SHIM_TEST_INIT_MIXTURES=$(N) SHIM_TEST_INIT_SEED=$(SEED)
 test-inits: deps ## all comparisons of inits with those of libcontainer, of which test-unit runs a part (root); N=, SEED=; ON=v2 or systemd
 ifdef ON
-	$(ALLINITS) $(MAKE) --no-print-directory test-$(ON) PKGS=./pkg/ociruntime=TestInit_ LIMIT=4h
+	$(ALLINITS) $(MAKE) --no-print-directory test-$(ON) PKGS='./pkg/ociruntime=TestInit_|TestLauncher_' LIMIT=4h
 else
-	umask 022; $(ALLINITS) $(GO) test -count=1 -timeout 30m -tags "$(TAGS)" -run TestInit_ ./pkg/ociruntime
+	umask 022; $(ALLINITS) $(GO) test -count=1 -timeout 30m -tags "$(TAGS)" -run 'TestInit_|TestLauncher_' ./pkg/ociruntime
 endif
 
 # The tests of the shim. Those of the tools that measure, of deploy/, of the packages and of sandboxctl are in test-tools.
@@ -247,7 +247,7 @@ endif
 
 # Each system call of an operation fails once, with each error: hours. Operations, calls and errors as in
 # integration/fakecontainerd, with commas between them; CALLS=possible leaves out what a call cannot return by its manual page.
-# It goes on where an earlier run has ended: bin/sweep.jsonl has what is done. JOBS kinds of calls fail at the same time.
+# JOBS kinds of calls fail at the same time.
 OPS    ?= all
 CALLS  ?= all
 ERRORS ?= all
@@ -255,7 +255,7 @@ JOBS   ?= 4
 .PHONY: sweep
 sweep: deps build ## make system calls of the shim fail, one after the other (root); OPS=, CALLS= and ERRORS= choose; bin/sweep.txt
 	cd integration; umask 022; SHIM_BINARY=$(BINARY) SHIM_SWEEP_OPS=$(OPS) SHIM_SWEEP_CALLS=$(CALLS) SHIM_SWEEP_ERRORS=$(ERRORS) \
-		SHIM_SWEEP_TABLE=$(CURDIR)/bin/sweep.txt SHIM_SWEEP_RESULTS=$(CURDIR)/bin/sweep.jsonl \
+		SHIM_SWEEP_TABLE=$(CURDIR)/bin/sweep.txt \
 		$(GO) test -count=1 -timeout 24h -parallel $(JOBS) -run TestSweep ./fakecontainerd
 	cat bin/sweep.txt
 
@@ -333,7 +333,7 @@ SMOKE_selinux = $(SELINUX) './pkg/ociruntime=BySELinux' './pkg/pod=SELinux' './i
 KERNEL      ?=
 KERNELTESTS := ./pkg/launcher/native ./pkg/launcher/native/program $(SMOKE) ./pkg/launcher ./pkg/launcher/seccomp ./pkg/pod/nsholder ./pkg/cpuset \
 	'./integration/containerd=$(SMOKE_L3)|TestCPUSet_(Holds|FollowsItsSource|OfThePod)|TestCgroup2|TestRun|TestPause|TestKill|TestCreated|TestSandbox' \
-	'./integration/cri=TestPod_(Runs|HasOne|Init)|TestUserNamespace|TestNamespace_(Containers|Shared)|TestShim_KilledEnds|AppArmor|TestExec_HasATerminal'
+	'./integration/cri=TestPod_(Runs|Init)|TestUserNamespace|TestNamespace_(Containers|Shared)|TestShim_KilledEnds|AppArmor|TestExec_HasATerminal'
 test-kernel: deps build ## a part of the tests on a kernel of Debian's: KERNEL=5.10, 6.1, 6.12 or 7; WRITE=1: a row of docs/compatibility.md
 	@integration/vm/deps.sh
 	@integration/cri/deps.sh
@@ -346,8 +346,8 @@ ARMTEST  = root=$$(integration/vm/root.sh arm64); cd integration; $(GO) build -o
 	-o $(CURDIR)/bin/vm/arm64 $(if $(LIMIT),-timeout $(LIMIT)) $(1)
 # Life, execs, CPU sets, pods with and without a pause container.
 ARMTESTS := ./pkg/... \
-	'./integration/containerd=TestRun|TestCreate|TestDelete|TestPause|TestKill|TestState|TestInfo|TestExec|TestTerminal|TestProcess|TestSandbox|TestCPUSet_(Holds|Follows|OfThePod)|$(SMOKE_L3)' \
-	'./integration/cri=TestPod_(Runs|HasOne|Init|Lives)|TestUserNamespace|TestNamespace|TestShim_KilledEnds|AppArmor|TestExec'
+	'./integration/containerd=TestRun|TestCreate|TestDelete|TestPause|TestKill|TestState|TestInfo|TestExec|TestTerminal|TestSpec|TestSandbox|TestCPUSet_(Holds|Follows|OfThePod)|$(SMOKE_L3)' \
+	'./integration/cri=TestPod_(Runs|Init)|TestUserNamespace|TestNamespace|TestShim_KilledEnds|AppArmor|TestExec'
 
 test-arm64: ## tests in an arm64 guest (root); PKGS=, RUN= and KERNEL= choose; WRITE=1: a row of docs/compatibility.md
 	@ARCH=arm64 hack/deps.sh
