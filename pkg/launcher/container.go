@@ -35,7 +35,7 @@ type initBuilder struct {
 // rootfs_linux.go, standard_init_linux.go).
 //
 // The process that makes the file systems is not in a PID namespace of others: it is in a new one or, if the container
-// joins one, in that of the shim. Only its child, which has the rights of the program, is in the joined namespace.
+// joins one, in that of the caller. Only its child, which has the rights of the program, is in the joined namespace.
 func containerRequest(i *spec.Container, moves bool, final *bool) *native.Request {
 	b := &initBuilder{Request: &native.Request{}, command: (*command)(&i.Process), Container: i}
 	b.next = b.freeFD()

@@ -177,7 +177,7 @@ func (b *initBuilder) openNull(flags int, what string) (fd int) {
 	return fd
 }
 
-// openConsole follows init_linux.go, setupConsole. Once the shim has the terminal, there is no other way.
+// openConsole follows init_linux.go, setupConsole. Once the caller has the terminal, there is no other way.
 func (b *initBuilder) openConsole(procSelf int, final *bool) {
 	if b.Terminal == nil {
 		return

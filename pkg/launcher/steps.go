@@ -26,10 +26,11 @@ type command spec.Process
 // one.
 const initFD = native.Socket + 1
 
-// request returns all steps from the shim to the program of the container. Each part names its source in libcontainer,
-// and has its order and its errors, on which Docker depends (see pkg/ociruntime/ocierrors). One thing differs: the fork
-// into the PID namespace comes last, so that a process that can be traced there with CAP_SYS_PTRACE has no more rights
-// than the program. Steps before the namespaces are joined may open files of the host, and close them.
+// request returns all steps from the caller to the program of the container. Each part names its source in
+// libcontainer, and has its order and its errors, on which Docker depends (see pkg/ociruntime/ocierrors). One thing
+// differs: the fork into the PID namespace comes last, so that a process that can be traced there with CAP_SYS_PTRACE
+// has no more rights than the program. Steps before the namespaces are joined may open files of the host, and close
+// them.
 //
 // With moves, the process moves into Unified, waiting for a grace period of RCU, instead of being forked into it. With
 // outside, it also leaves Limited for the last fork.
@@ -125,8 +126,8 @@ func resetAffinity(r *native.Request) {
 	setAffinity(r, bytes.Repeat([]byte{0xff}, mostCPUs/8)).IgnoreErrors()
 }
 
-// resetSignals gives signals that the shim ignores their default action; execve resets the others. SIGHUP and SIGINT
-// stay ignored if they were when the shim began, as with libcontainer: Go does not handle them then.
+// resetSignals gives signals that the caller ignores their default action; execve resets the others. SIGHUP and SIGINT
+// stay ignored if they were when the caller began, as with libcontainer: Go does not handle them then.
 func resetSignals(r *native.Request) {
 	const sizeOfSigset = 8
 	for sig := unix.Signal(1); sig <= unix.SIGSYS; sig++ { // it ignores no real-time signal
@@ -224,7 +225,7 @@ func (c *command) schedule(r *native.Request) {
 	}
 }
 
-// limit has the shim set the resource limits. HOME is looked up first: a limit of descriptors may forbid it.
+// limit has the caller set the resource limits. HOME is looked up first: a limit of descriptors may forbid it.
 func (c *command) limit(r *native.Request, env native.Word) {
 	if c.FindHome {
 		r.FindHome(c.UID, env, len(c.Env))

@@ -37,7 +37,7 @@ func (c *command) allocateTerminal(r *native.Request, procSelfFD, handle, master
 	}
 }
 
-// useTerminal sends the master to the shim, and makes the peer the standard streams.
+// useTerminal sends the master to the caller, and makes the peer the standard streams.
 func (c *command) useTerminal(r *native.Request, master, peer int) {
 	const name = "/dev/pts/ptmx"
 	rights := unix.UnixRights(master)

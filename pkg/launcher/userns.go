@@ -89,7 +89,7 @@ func (b *initBuilder) openDevices() {
 			continue
 		}
 		name := strconv.Itoa(i)
-		made := b.makeNode(nodes, name, d, unix.EPERM) // the shim itself is in a user namespace
+		made := b.makeNode(nodes, name, d, unix.EPERM) // the caller itself is in a user namespace
 		const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
 		fd, what := b.fd(), "open_tree "+d.Path
 		b.Call(unix.SYS_OPEN_TREE, nodes, name, flags).ExpectFD(fd).IfDone(made).OnError(what)

@@ -133,9 +133,10 @@ func (c *container) startInit(ctx context.Context, p *libcontainer.Process, s *s
 }
 
 // limitRest writes what libcontainer leaves out to the cgroup of a container that was created or restored.
+// What prepareSystemd has taken out is written here.
 func (c *container) limitRest() error {
 	r := c.config.Spec.Linux.Resources
-	if c.config.SystemdCgroup && c.config.ExecLimits != nil && r != nil && r.Unified[oomGroup] != "" { // see prepareSystemd
+	if c.config.SystemdCgroup && c.config.ExecLimits != nil && r != nil && r.Unified[oomGroup] != "" {
 		if err := cgroup.Write(c.cgroup.File(oomGroup), r.Unified[oomGroup]); err != nil {
 			return ocierrors.Limit(err, r)
 		}

@@ -58,9 +58,9 @@ func (c *container) closeFiles() {
 	}
 }
 
-// undoCreate removes what a failed Create has made: the cgroup with all processes in it, and the state directory; then it
-// runs the poststop hooks. init is dead. If only systemd is silent, it still removes the directory: the unit ends with
-// its cgroup.
+// undoCreate removes what a failed Create has made: the cgroup with all processes in it, and the state directory; then
+// it runs the poststop hooks. init is dead. If only systemd is silent, it still removes the directory: the unit ends
+// with its cgroup.
 func (c *container) undoCreate() error {
 	defer c.runtime.reaper.Suspend()() // hooks are children of the shim
 	ctx, cancel := context.WithTimeoutCause(context.Background(), destroyTimeout, errOccupied)

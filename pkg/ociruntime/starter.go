@@ -22,8 +22,8 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// starter starts processes of containers: the launcher or libcontainer. If a method fails, or ctx ends first, nothing is
-// left of the process. The error is unsupported if the other starter may succeed: then nothing is left of the cgroup
+// starter starts processes of containers: the launcher or libcontainer. If a method fails, or ctx ends first, nothing
+// is left of the process. The error is unsupported if the other starter may succeed: then nothing is left of the cgroup
 // either.
 type starter interface {
 	// startInit starts p as the init of c, and passes it its streams. Init waits at the gate until Start.
@@ -51,8 +51,8 @@ type unsupported struct{ error }
 // Error is short: the reason is kept as long as the container, and may have a text of the container's configuration.
 func (u unsupported) Error() string { return fmt.Sprintf("%.1000s", u.error.Error()) }
 
-// start starts p by the launcher or, if that does not support p, by libcontainer. It is the only place that decides, and
-// it notes why libcontainer started a process.
+// start starts p by the launcher or, if that does not support p, by libcontainer. It is the only place that decides,
+// and it notes why libcontainer started a process.
 func (c *container) start(ctx context.Context, p *libcontainer.Process, by func(starter) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

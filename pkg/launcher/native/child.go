@@ -68,7 +68,7 @@ func isChild(pid int) error {
 }
 
 // trace traces a process that is about to fork, until endTracing. The child is stopped at birth, when it has executed
-// nothing: whoever changes its memory meanwhile has it run only what it may run later, too. If the shim dies, or ends
+// nothing: whoever changes its memory meanwhile has it run only what it may run later, too. If the caller dies, or ends
 // the tracing without letting the child go, the kernel kills both.
 func (r *Run) trace(pid int) error {
 	begun, end, ended := make(chan error), make(chan int), make(chan struct{})

@@ -2,14 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package native runs lists of system calls in a process without the Go runtime: it has one thread, can fork, and has
-// nothing of the shim in its memory.
+// nothing of the caller in its memory.
 //
 // The program (package program) is seven kilobytes of C without a library. [Program.Start] runs it. [Run.Execute] sends
-// it a [Request], which says what system calls to make in which order. It becomes the program of a container, or sleeps.
+// it a [Request], which says what system calls to make in which order. It becomes the program of a container, or
+// sleeps.
 //
-// A fork of the request makes a child of the shim (CLONE_PARENT). The process that forked ends, and Execute waits for
-// it. At [Request.Wait] a process stops until the shim knows all processes that were forked before. So a process of
-// which the shim never heard does nothing after such a step.
+// A fork of the request makes a child of the caller (CLONE_PARENT). The process that forked ends, and Execute waits for
+// it. At [Request.Wait] a process stops until the caller knows all processes that were forked before. So a process of
+// which the caller never heard does nothing after such a step.
 //
 // # Goroutines and locks
 //
@@ -41,8 +42,8 @@ const (
 	AuditArch   = program.AuditArch   // AUDIT_ARCH_… of the processor, see seccomp(2)
 )
 
-// Children tells the rest of this program which child processes are ours: nobody else may wait for these. A program that
-// waits for no children but those that it started itself needs none: see [NoOthers].
+// Children tells the rest of this program which child processes are ours: nobody else may wait for these. A program
+// that waits for no children but those that it started itself needs none: see [NoOthers].
 type Children interface {
 	// Suspend keeps others from waiting for any child until resume is called, once.
 	Suspend() (resume func())

@@ -76,7 +76,7 @@ func (r *Request) ForkOutside(leave, enter func(pid int) error) *Step {
 	return s
 }
 
-// Wait adds a stop until the shim knows the process, and has called grant with its pid. grant may be nil.
+// Wait adds a stop until the caller knows the process, and has called grant with its pid. grant may be nil.
 func (r *Request) Wait(grant func(pid int) error) { r.add(program.OpWait).grant = grant }
 
 // HandleSignals makes the signals that ask a process to end do so until it runs its program, except ignored ones: the

@@ -40,7 +40,7 @@ type Process struct {
 	OOMScoreAdj     *int
 	InitialAffinity []byte // CPUs to begin with, as sched_setaffinity(2) takes them; nil for any
 	FinalAffinity   []byte // CPUs once the process is in its cgroups; nil to leave them
-	Keyring         string // name of the session keyring, "" to keep the shim's
+	Keyring         string // name of the session keyring, "" to keep the caller's
 
 	Label   string // the SELinux label of its program and of its keyring, "" for what the policy says
 	Profile string // the AppArmor profile of its program, "" for none

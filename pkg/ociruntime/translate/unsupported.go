@@ -16,8 +16,8 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// UnsupportedInit returns why the launcher's specification cannot express p, the init of a container of config; "" if it
-// can. Then [spec.Container.Unsupported] may know another reason.
+// UnsupportedInit returns why the launcher's specification cannot express p, the init of a container of config; "" if
+// it can. Then [spec.Container.Unsupported] may know another reason.
 func UnsupportedInit(c process.Config, config *configs.Config, p *libcontainer.Process) (reason string) {
 	if reason := UnsupportedProcess(config, p); reason != "" {
 		return reason

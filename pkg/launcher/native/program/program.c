@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The program: see program.go. Its code is the section "native" of the shim's binary, of which program.go makes a file.
+// The program: see program.go. Its code is the section "native" of the caller's binary, of which program.go makes a file.
 // So nothing in that section may refer to anything outside of it: no library, no static data, no constants that the
 // compiler would keep in memory. TestProgram_StandsAlone checks that.
 
@@ -65,8 +65,8 @@ CODE __attribute__((noreturn)) static void end(int status)
 	__builtin_trap(); // a seccomp filter forbade it
 }
 
-// Sends a message to the shim. An empty socket buffer takes a whole one, if there is memory for it. An error cannot be
-// reported: a caller that would wait for an answer has to end, so that the shim does not wait either.
+// Sends a message to the caller. An empty socket buffer takes a whole one, if there is memory for it. An error cannot be
+// reported: a caller that would wait for an answer has to end, so that the caller does not wait either.
 CODE static bool tell(uint32_t kind, uint32_t value, uint32_t step, uint32_t detail)
 {
 	struct message m = {kind, value, step, detail};
@@ -83,7 +83,7 @@ CODE __attribute__((noreturn)) static void fail(long step, long error, uint32_t 
 	end(255);
 }
 
-// Reads size bytes, or ends if the shim is gone.
+// Reads size bytes, or ends if the caller is gone.
 CODE static void receive(char *to, uint64_t size)
 {
 	while (size > 0) {
@@ -97,7 +97,7 @@ CODE static void receive(char *to, uint64_t size)
 	}
 }
 
-// Receives a request. Ends the program if it is malformed, which those of the shim are not.
+// Receives a request. Ends the program if it is malformed, which those of the caller are not.
 CODE static struct header *receive_request(void)
 {
 	uint64_t size;
@@ -307,7 +307,7 @@ CODE __attribute__((noinline, noreturn)) static void run(const char *path, const
 	}
 	tell(MESSAGE_NOT_RUN, -error, step, found);
 	char text[8192];
-	for (;;) { // until the shim has closed its end
+	for (;;) { // until the caller has closed its end
 		long n = SYS(SYS_read, FD_SOCKET, text, sizeof text);
 		if (n <= 0)
 			end(255);
@@ -317,7 +317,7 @@ CODE __attribute__((noinline, noreturn)) static void run(const char *path, const
 
 CODE __attribute__((noreturn)) static void sleep_forever(struct header *h)
 {
-	SYS(SYS_close_range, 0, ~0U, 0); // the shim waits for that
+	SYS(SYS_close_range, 0, ~0U, 0); // the caller waits for that
 	SYS(SYS_munmap, h, h->size + EXTRA_ROOM, 0);
 	for (;;)
 		sys(SYS_ppoll, 0, 0, 0, 0, 0, 0);

@@ -33,9 +33,9 @@ type Program struct {
 	mount *os.File // of its file system; closing it takes a grace period of RCU
 }
 
-// New makes a Program, which is called name in errors, and owner:name in /proc: tools that watch a machine show that, so
-// it says whose the file is. The error is errdefs.ErrNotImplemented if the program is not written for the processor, the
-// caller may not mount, or the kernel is older than Linux 5.10.
+// New makes a Program, which is called name in errors, and owner:name in /proc: tools that watch a machine show that,
+// so it says whose the file is. The error is errdefs.ErrNotImplemented if the program is not written for the processor,
+// the caller may not mount, or the kernel is older than Linux 5.10.
 func New(owner, name string) (*Program, error) {
 	code, entry, _ := code()
 	return newProgram(owner, name, code, entry)
@@ -79,8 +79,8 @@ func Unsupported(err error) error {
 // Close closes the file. Processes that run it continue.
 func (p *Program) Close() error { return errors.Join(p.file.Close(), p.mount.Close()) }
 
-// Open opens the file of the program, for native.Request.ExecInit. It is not the shim's descriptor, with which a container
-// that gets it by pidfd_getfd(2) could have a lease.
+// Open opens the file of the program, for native.Request.ExecInit. It is not the caller's descriptor, with which a
+// container that gets it by pidfd_getfd(2) could have a lease.
 func (p *Program) Open() (*os.File, error) { return os.Open(pathOf(p.file)) }
 
 // Name returns the name of the program.
@@ -125,8 +125,8 @@ func pathOf(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd
 
 // write makes the executable file, in a file system of its own that nobody can find, and that is read-only once the
 // file is written. A container reaches the file as /proc/PID/exe (CVE-2019-5736), and its root may own it. It can
-// change neither content nor mode, attributes or ACL: only CAP_SYS_ADMIN in the user namespace of the shim makes the
-// file system writable again. As long as the shim has the file open, there can be no lease that holds up who executes
+// change neither content nor mode, attributes or ACL: only CAP_SYS_ADMIN in the user namespace of the caller makes the
+// file system writable again. As long as the caller has the file open, there can be no lease that holds up who executes
 // it (fcntl(2)).
 func (p *Program) write(content []byte) error {
 	context, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)

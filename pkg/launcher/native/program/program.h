@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What the program and the shim agree on. Both are parts of one binary, so there is no version.
+// What the program and the caller agree on. Both are parts of one binary, so there is no version.
 
 #ifndef NATIVE_PROGRAM_H
 #define NATIVE_PROGRAM_H
@@ -35,9 +35,9 @@ enum { STEP_SKIPPED, STEP_FAILED, STEP_SUCCEEDED }; // failed: with an error tha
 
 enum {
 	OP_CALL,      // call arg[0] to arg[5]
-	OP_FORK,      // a child of the shim continues, in the cgroup of descriptor arg[0] - 1 if arg[0] is not 0, and
+	OP_FORK,      // a child of the caller continues, in the cgroup of descriptor arg[0] - 1 if arg[0] is not 0, and
 	              // in new namespaces (CLONE_NEW…) arg[1]; this process reports its pid and ends
-	OP_WAIT,      // report that the process waits, until the shim lets it continue
+	OP_WAIT,      // report that the process waits, until the caller lets it continue
 	OP_HOLD,      // like OP_WAIT, but until Run.Resume; then report MESSAGE_RESUMED
 	OP_SIGNALS,   // let signals that ask a process to end do so
 	OP_INODE,     // check that descriptor arg[0] has the file type arg[1] and the device number arg[2]; if arg[3] is not 0,
@@ -86,7 +86,7 @@ enum {
 	LOOKUP_DOT,      // one in PATH, but relative to the working directory
 };
 
-// The code of the program in the binary of the shim.
+// The code of the program in the binary of the caller.
 struct code {
 	void *start;         // NULL if the program is not written for the processor
 	unsigned long size;  // in bytes
