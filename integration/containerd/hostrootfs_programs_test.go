@@ -19,7 +19,7 @@ func hostConfig(empty string, opts ...oci.SpecOpts) config {
 	return config{rootfs: empty, opts: append(with(annotations(annotationHostRootfs, "default")), opts...)}
 }
 
-// What programs need of /etc is a list (pkg/hostrootfs/hidden.go), which this test holds against programs.
+// What programs need of /etc is a list (pkg/extension/hostrootfs/parse.go), which this test holds against programs.
 func TestHostRootfs_ProgramsFindWhatTheyNeed(t *testing.T) {
 	e, empty := newHostEnv(t)
 	for name, tt := range map[string]struct {
