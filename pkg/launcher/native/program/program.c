@@ -66,7 +66,7 @@ CODE __attribute__((noreturn)) static void end(int status)
 }
 
 // Sends a message to the caller. An empty socket buffer takes a whole one, if there is memory for it. An error cannot be
-// reported: a caller that would wait for an answer has to end, so that the caller does not wait either.
+// reported: a function that would wait for an answer ends the program, so that the caller does not wait either.
 CODE static bool tell(uint32_t kind, uint32_t value, uint32_t step, uint32_t detail)
 {
 	struct message m = {kind, value, step, detail};
