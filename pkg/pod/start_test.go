@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/pod/nsholder"
 )
 
@@ -227,9 +228,8 @@ func TestStart_FailureLeavesNothingAndCanBeTriedAgain(t *testing.T) {
 					t.Errorf("Start() = %v, want %q of class %v", err, test.want, errdefs.ErrInvalidArgument)
 				}
 			}
-			if after := descriptors(t); after > before {
-				t.Errorf("descriptors before and after: %d and %d", before, after)
-			}
+			// What waits for the end of a holder closes its descriptors afterwards.
+			testx.Eventually(t, "that no descriptor is left", func() bool { return descriptors(t) <= before })
 			if err := p.Close(); err != nil {
 				t.Error(err)
 			}
