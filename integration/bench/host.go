@@ -59,7 +59,8 @@ func start(ctx context.Context, tools, shim string, v1Only bool) (_ *host, err e
 	if err := h.Start(ctx); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, h.logTail())
 	}
-	h.client, err = containerd.New(h.Address, containerd.WithTimeout(goneTimeout), containerd.WithDefaultNamespace(h.namespace))
+	h.client, err = containerd.New(h.Address,
+		containerd.WithTimeout(goneTimeout), containerd.WithDefaultNamespace(h.namespace))
 	return h, err
 }
 

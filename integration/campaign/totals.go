@@ -217,8 +217,13 @@ func Table(list ...Totals) string {
 		name string
 		kind Kind
 	}{
-		{"wrong answers", WrongAnswer}, {"lost exits", LostExit}, {"lost deletes", LostDelete}, {"events out of order", OutOfOrder},
-		{"leaks", Leak}, {"bystanders harmed", Harmed}, {"shims that grew", Growth},
+		{"wrong answers", WrongAnswer},
+		{"lost exits", LostExit},
+		{"lost deletes", LostDelete},
+		{"events out of order", OutOfOrder},
+		{"leaks", Leak},
+		{"bystanders harmed", Harmed},
+		{"shims that grew", Growth},
 	} {
 		count(found.name, func(t *Totals) []int { return []int{t.Found[found.kind]} })
 	}

@@ -44,7 +44,8 @@ func takeCgroups() (release func() error, err error) {
 		return nil, errors.Join(fmt.Errorf("lock %s, is another run going on: %w", lock.Name(), err), lock.Close())
 	}
 	if used := harness.InCgroup("/testing"); len(used) > 0 {
-		err := fmt.Errorf("cgroup testing has processes, of an earlier run or of a containerd with the namespace testing: %v", used)
+		err := fmt.Errorf(
+			"cgroup testing has processes, of an earlier run or of a containerd with the namespace testing: %v", used)
 		return nil, errors.Join(err, lock.Close())
 	}
 	before, err := groups("containerd")

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -203,11 +202,4 @@ func TestRefused_StreamsAreNamed(t *testing.T) {
 	}
 	wantStatus(c, client.Running)
 	c.kill()
-}
-
-// ctr is a command of ctr's, not yet run.
-func (e *env) ctr(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(e.ctx, filepath.Join(e.containerd.Env.Tools, "ctr"), args...)
-	cmd.Env = append(os.Environ(), "CONTAINERD_ADDRESS="+e.containerd.Address, "CONTAINERD_NAMESPACE="+e.namespace)
-	return cmd
 }

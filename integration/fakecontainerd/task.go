@@ -27,8 +27,8 @@ type Task struct {
 // Close hangs up.
 func (t Task) Close() error { return t.client.Close() }
 
-// Dial connects to a shim's socket and calls the Task service of a version, "v2" or "v3": their messages are the same on
-// the wire.
+// Dial connects to a shim's socket and calls the Task service of a version, "v2" or "v3": their messages are the same
+// on the wire.
 func (f *Fake) Dial(address, version string) Task {
 	f.Helper()
 	conn, err := net.DialTimeout("unix", strings.TrimPrefix(address, "unix://"), callLimit)

@@ -186,7 +186,8 @@ func (d *Defaults) fromTable(table map[string]any, at string) (o Options, err er
 		}
 	}
 	if len(unknown) > 0 {
-		return Options{}, fmt.Errorf("unknown key %s; known are %s", strings.Join(unknown, ", "), strings.Join(d.keys(), ", "))
+		return Options{}, fmt.Errorf("unknown key %s; known are %s",
+			strings.Join(unknown, ", "), strings.Join(d.keys(), ", "))
 	}
 	return o, o.check()
 }

@@ -8,7 +8,8 @@
 //	campaign -replay FILE [-times 20]
 //	campaign -table -results FILE [-write PAGE]
 //
-// With -results, the totals of a run become a line of a file, behind those of earlier runs. -table makes the table of all of them.
+// With -results, the totals of a run become a line of a file, behind those of earlier runs. -table makes the table of
+// all of them.
 //
 // It can be ended by an interrupt at any time; with the same -state it goes on where it was. After a failure it prints
 // seed and step and the fewest steps that still fail, and writes them to a file for -replay. A shim that is not this
