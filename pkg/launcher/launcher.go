@@ -42,8 +42,8 @@ import (
 	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
-// ErrNotStarted means that nothing was done that another runtime cannot do again, and that it may succeed, since it
-// makes a file system in another way.
+// ErrNotStarted means that no process was started and that another runtime may be tried: nothing was done that it could
+// not do again, and it makes file systems in another way.
 var ErrNotStarted = errors.New("the launcher cannot start a process")
 
 // ErrNotJoined means that no process can be started in [spec.Cgroups.Unified].
@@ -58,11 +58,12 @@ func (e notStarted) Unwrap() error { return e.error }
 
 // Launcher starts processes. Its methods may be called concurrently.
 type Launcher struct {
-	owner    string
 	children native.Children
 	program  *native.Program
 
 	mu sync.Mutex
+	// +checklocks:mu
+	owner string // of the name of init's file
 	// +checklocks:mu
 	init *native.Program // of Container.Reaped; nil before the first
 }
@@ -103,8 +104,8 @@ func (h *Held) Close() error { return h.run.Close() }
 // Create starts the first process of a container, and returns when it waits to run its program, or when ctx ends. The
 // process is a child of the caller, who waits for it and then unregisters it. c is not changed.
 //
-// The error is ErrNotStarted if nothing was done that another runtime cannot do again, and that may help. Only what
-// that makes again may remain: directories and files to mount on, and device nodes if /dev is the image's.
+// After ErrNotStarted only directories and files to mount on may be left, and device nodes if /dev is the image's: the
+// other runtime makes them again.
 func (l *Launcher) Create(ctx context.Context, c *spec.Container) (*Held, error) {
 	h, err := l.create(ctx, c, false)
 	if errors.Is(err, native.ErrKilledInCgroup) {

@@ -181,7 +181,8 @@ func (c *Config) SetEnv(name, value string) {
 // called in the order of [Config.Hooks], Removed in the reverse order. An implementation embeds [NoHook] for the
 // methods that it does not need.
 type Hook interface {
-	// Prepare is called before the runtime creates the container. It may change c.Spec, c.Rootfs and c.Files.
+	// Prepare is called before the runtime creates the container. It may change c.Spec, c.Rootfs,
+	// c.Files, c.Init and c.TaskDir.
 	Prepare(ctx context.Context, c *Config) error
 	// Created is called when init exists, before it is announced. Init does not run its program yet, except in a
 	// container restored from a checkpoint, where Start calls Created.

@@ -5,7 +5,7 @@
 // and, for containers without the annotation, by runtime options. docs/configuration.md describes them. A [Table] has
 // the settings of the core and of the extensions (pkg/extension), whose values the extensions check.
 //
-// To add one, follow "To add an annotation" in ARCHITECTURE.md.
+// To add one, follow "To add an annotation or an extension" in ARCHITECTURE.md.
 package settings
 
 import (
