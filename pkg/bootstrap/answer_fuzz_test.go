@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // FuzzAnswer looks for the answer in the file shim.deleted, in C, as the delete command does before Go begins.
@@ -52,17 +54,11 @@ func answerProgram(f *testing.F) (in io.Writer, out io.Reader) {
 	}
 	cmd := exec.CommandContext(f.Context(), program)
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		f.Fatal(err)
-	}
+	testx.Must(f, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		f.Fatal(err)
-	}
+	testx.Must(f, err)
 	cmd.Stderr = f.Output()
-	if err := cmd.Start(); err != nil {
-		f.Fatal(err)
-	}
+	testx.Must(f, cmd.Start())
 	f.Cleanup(func() { _ = stdin.Close(); _ = cmd.Wait() }) // a wrong access has failed the test
 	return stdin, stdout
 }

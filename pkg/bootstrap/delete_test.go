@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // What the constructor does not answer reaches main, which ends with this status.
@@ -16,9 +18,7 @@ const reachedMain = 73
 
 func TestDelete_AnswersWithoutGo(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "socket")
-	if err := os.WriteFile(socket, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.WriteFile(socket, nil, 0o600))
 	gone := socket + ".gone"
 	big := string(make([]byte, 600))
 	for _, tt := range []struct {
@@ -41,9 +41,7 @@ func TestDelete_AnswersWithoutGo(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			bundle := t.TempDir()
 			for _, name := range append(tt.others, "shim.deleted") {
-				if err := os.WriteFile(filepath.Join(bundle, name), []byte(tt.file), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testx.Must(t, os.WriteFile(filepath.Join(bundle, name), []byte(tt.file), 0o600))
 			}
 			args := tt.args
 			if args == nil {
@@ -70,13 +68,9 @@ func TestDelete_FollowsNoLinkToItsAnswer(t *testing.T) {
 
 func TestDelete_FailsIfNobodyHasItsAnswer(t *testing.T) {
 	bundle := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bundle, "shim.deleted"), []byte("\x00answer"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.WriteFile(filepath.Join(bundle, "shim.deleted"), []byte("\x00answer"), 0o600))
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer full.Close()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-bundle", bundle, "delete")
 	cmd.Env, cmd.Stdout = append(os.Environ(), asMainEnv+"=1"), full

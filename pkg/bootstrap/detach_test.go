@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
@@ -34,9 +35,7 @@ func TestStart_ThatCannotAnswerLeavesNothing(t *testing.T) {
 			w := newEnv(t)
 			cmd := w.command(w.bundle("c1", ""), w.params("c1"), "start")
 			stdout, err := tt.stdout()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			defer func() { _ = stdout.Close() }() // nothing can be written to it
 			var stderr strings.Builder
 			cmd.Stdout, cmd.Stderr = stdout, &stderr
@@ -69,14 +68,10 @@ func TestStart_WithoutStandardStreamsLeavesNothing(t *testing.T) {
 func TestStart_WaitsForRoomForItsAnswer(t *testing.T) {
 	w := newEnv(t)
 	unlock, err := unixfile.TryLock(w.mkdir("s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer unlock()
 	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Pipe2(ends[:], unix.O_CLOEXEC))
 	r, stdout := os.NewFile(uintptr(ends[0]), "r"), os.NewFile(uintptr(ends[1]), "w")
 	defer func() { _ = errors.Join(r.Close(), stdout.Close()) }() // all is read
 	cmd := w.command(w.bundle("c1", ""), w.params("c1"), "start")
@@ -85,9 +80,7 @@ func TestStart_WaitsForRoomForItsAnswer(t *testing.T) {
 	if err := cmd.Start(); err != nil { // which makes stdout blocking; start waits for the lock
 		t.Fatal(err)
 	}
-	if err := unix.SetNonblock(ends[1], true); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.SetNonblock(ends[1], true))
 	filled := 0
 	for {
 		n, err := unix.Write(ends[1], make([]byte, 4096))
@@ -122,9 +115,7 @@ func TestStart_WaitsForRoomForItsAnswer(t *testing.T) {
 // start as a whole has a bound; containerd has none.
 func TestReply_IsGivenUpWhereNobodyReads(t *testing.T) {
 	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
 	defer func() { _ = errors.Join(unix.Close(ends[0]), unix.Close(ends[1])) }() // nothing is read
 	for {
 		if _, err := unix.Write(ends[1], make([]byte, 4096)); err != nil {
@@ -172,23 +163,17 @@ func TestStart_ThatIsKilled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newEnv(t)
 			unlock, err := unixfile.TryLock(w.mkdir("s"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			defer unlock()
 			cmd := w.command(w.bundle("c1", ""), w.params("c1"), "start")
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, cmd.Start())
 			child := childOf(t, cmd.Process.Pid)
 			awaitThreads(t, child) // detach.c has it killed with its parent before there is a second one
 			victim := cmd.Process.Pid
 			if ofChild {
 				victim = child
 			}
-			if err := unix.Kill(victim, unix.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, unix.Kill(victim, unix.SIGKILL))
 			err = cmd.Wait()
 			if ofChild && cmd.ProcessState.ExitCode() != 128+int(unix.SIGKILL) {
 				t.Errorf("start = %v, want exit status %d", err, 128+int(unix.SIGKILL))

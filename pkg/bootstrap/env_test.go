@@ -19,6 +19,8 @@ import (
 	bootstrap "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // env is a bundle tree and socket directory for one test, with the daemons that its starts leave.
@@ -32,9 +34,7 @@ type env struct {
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	w := &env{t: t, dir: dir, reports: filepath.Join(dir, "r")}
 	t.Cleanup(func() {
 		w.endDaemons()
@@ -44,18 +44,14 @@ func newEnv(t *testing.T) *env {
 	})
 	w.mkdir("r")
 	// Daemons outlive their start; adopted by us, they can be waited for.
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	return w
 }
 
 func (w *env) mkdir(name string) string {
 	w.t.Helper()
 	p := filepath.Join(w.dir, name)
-	if err := os.MkdirAll(p, 0o700); err != nil {
-		w.t.Fatal(err)
-	}
+	testx.Must(w.t, os.MkdirAll(p, 0o700))
 	return p
 }
 
@@ -63,14 +59,10 @@ func (w *env) mkdir(name string) string {
 func (w *env) bundle(id, group string) string {
 	w.t.Helper()
 	b := w.mkdir(id)
-	if err := unix.Mkfifo(filepath.Join(b, "log"), 0o700); err != nil {
-		w.t.Fatal(err)
-	}
+	testx.Must(w.t, unix.Mkfifo(filepath.Join(b, "log"), 0o700))
 	if group != "" {
 		spec := fmt.Sprintf(`{"ociVersion":"1.2.0","annotations":{"io.kubernetes.cri.sandbox-id":%q}}`, group)
-		if err := os.WriteFile(filepath.Join(b, "config.json"), []byte(spec), 0o600); err != nil {
-			w.t.Fatal(err)
-		}
+		testx.Must(w.t, os.WriteFile(filepath.Join(b, "config.json"), []byte(spec), 0o600))
 	}
 	return b
 }
@@ -87,9 +79,7 @@ func (w *env) params(id string, change ...func(*bootstrap.BootstrapParams)) []by
 		c(p)
 	}
 	data, err := proto.Marshal(p)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testx.Must(w.t, err)
 	return data
 }
 
@@ -130,9 +120,7 @@ func (w *env) awaitReports() {
 	w.t.Helper()
 	for end := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
 		children, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", os.Getpid()))
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		testx.Must(w.t, err)
 		var without []string
 		for _, name := range children {
 			text, err := os.ReadFile(name)
@@ -158,15 +146,11 @@ func (w *env) awaitReports() {
 func (w *env) daemons() []report {
 	w.t.Helper()
 	entries, err := os.ReadDir(w.reports)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testx.Must(w.t, err)
 	var all []report
 	for _, e := range entries {
 		data, err := os.ReadFile(filepath.Join(w.reports, e.Name()))
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		testx.Must(w.t, err)
 		var r report
 		if err := json.Unmarshal(data, &r); err != nil {
 			w.t.Fatalf("report %q: %v", data, err)

@@ -18,15 +18,15 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // shortDir is a directory whose name leaves room for a socket's.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
@@ -79,9 +79,7 @@ func TestRecordSocket_MakesTheDirectory(t *testing.T) {
 
 func TestListen_LeavesWhatIsNoSocket(t *testing.T) {
 	path := filepath.Join(shortDir(t), "file")
-	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.WriteFile(path, []byte("text"), 0o600))
 	l, err := listen(t.Context(), path)
 	if l != nil || !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), path) {
 		t.Errorf("listen at a file = %v, %v, want an error that names it", l, err)
@@ -94,9 +92,7 @@ func TestListen_LeavesWhatIsNoSocket(t *testing.T) {
 func TestListener_RemovesItsSocket(t *testing.T) {
 	path := filepath.Join(shortDir(t), "sock")
 	first, err := listen(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	if got, want := mode(t, path), os.ModeSocket|0o600; got != want {
 		t.Errorf("mode of the socket = %v, want %v", got, want)
 	}
@@ -104,9 +100,7 @@ func TestListener_RemovesItsSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	second, err := listen(t.Context(), path) // replaces the dead one
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	for _, when := range []string{"once", "again"} { // as a server and the daemon do
 		if err := second.Close(); err != nil {
 			t.Errorf("%s: Close = %v", when, err)
@@ -120,9 +114,7 @@ func TestListener_RemovesItsSocket(t *testing.T) {
 func TestListen_FullBacklogIsAlive(t *testing.T) {
 	path := filepath.Join(shortDir(t), "sock")
 	l, err := bind(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer func() { _ = l.Close() }() // open for the test's length
 	setBacklog(t, l, 0)
 	for i := range 3 { // a closed connection keeps its place until it is accepted
@@ -135,9 +127,7 @@ func TestListen_FullBacklogIsAlive(t *testing.T) {
 func setBacklog(t *testing.T, l *listener, n int) {
 	t.Helper()
 	c, err := l.Listener.(*net.UnixListener).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	if failed := c.Control(func(fd uintptr) { err = unix.Listen(int(fd), n) }); failed != nil || err != nil {
 		t.Fatal(failed, err)
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // fill writes to the fifo until it takes no more.
@@ -36,18 +38,14 @@ func drain(t *testing.T, fd int) string {
 		if errors.Is(err, unix.EAGAIN) || n == 0 {
 			return all.String()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		all.Write(buf[:n])
 	}
 }
 
 func TestLog_NeverBlocksAndCountsWhatItDrops(t *testing.T) {
 	dir := t.TempDir()
-	if err := unix.Mkfifo(filepath.Join(dir, "log"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Mkfifo(filepath.Join(dir, "log"), 0o700))
 	l := openLogFifo(filepath.Join(dir, "log")) // with no reader there yet
 	if l == nil {
 		t.Fatal("openLogFifo opened nothing")
@@ -75,9 +73,7 @@ func TestLog_NeverBlocksAndCountsWhatItDrops(t *testing.T) {
 
 func TestLog_MarksALineThatWasCut(t *testing.T) {
 	dir := t.TempDir()
-	if err := unix.Mkfifo(filepath.Join(dir, "log"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Mkfifo(filepath.Join(dir, "log"), 0o700))
 	l := openLogFifo(filepath.Join(dir, "log"))
 	if l == nil {
 		t.Fatal("openLogFifo opened nothing")
@@ -102,9 +98,7 @@ func TestLog_TakesFifosOnly(t *testing.T) {
 	if l := openLogFifo(path); l != nil {
 		t.Errorf("openLogFifo without a log = %v, want nil", l)
 	}
-	if err := unix.Mknod(path, unix.S_IFREG|0o600, 0); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Mknod(path, unix.S_IFREG|0o600, 0))
 	if l := openLogFifo(path); l != nil {
 		t.Errorf("openLogFifo of a regular file = %v, want nil", l)
 	}
@@ -113,13 +107,9 @@ func TestLog_TakesFifosOnly(t *testing.T) {
 // containerd's log has the lines of all shims.
 func TestLog_NamesTheShim(t *testing.T) {
 	dir, before := t.TempDir(), log.L
-	if err := unix.Mkfifo(filepath.Join(dir, "log"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Mkfifo(filepath.Join(dir, "log"), 0o700))
 	fd, err := unix.Open(filepath.Join(dir, "log"), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer unix.Close(fd)
 	defer func() { log.L = before }()
 	defer logToFifo(dir, Args{ID: "web", Namespace: "ns"})()

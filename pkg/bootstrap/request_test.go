@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/options"
 )
 
@@ -114,9 +115,7 @@ func TestParseRequest_OfEveryGeneration(t *testing.T) {
 func TestParseRequest_Refuses(t *testing.T) {
 	a := Args{Namespace: "ns1", ID: "c1"}
 	other, err := proto.Marshal(&bootstrap.BootstrapParams{InstanceID: "c2", Namespace: "ns1", ContainerdVersion: "2.4.2"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	tests := []struct {
 		name  string
 		input []byte
@@ -139,9 +138,7 @@ func TestParseRequest_OptionsThatLookLikeParameters(t *testing.T) {
 	// A container whose id is a type URL: only a value equal to the namespace could deceive.
 	name := "containerd.runc.v1.Options"
 	input, err := proto.Marshal(&anypb.Any{TypeUrl: name, Value: []byte{0x1a, 0x02, '/', 'x'}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	got, err := parseRequest(input, Args{Namespace: "ns", ID: name}, func() protocolVersion { return jsonVersion2 })
 	if err != nil || got.version != jsonVersion2 || len(got.extensions) != 1 {
 		t.Errorf("parseRequest(%x) = %+v, %v, want one option of version %d", input, got, err, jsonVersion2)
@@ -172,14 +169,10 @@ func TestEncodeAnswer(t *testing.T) {
 
 func TestParseOptions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "shim.toml")
-	if err := os.WriteFile(file, []byte("ShimCgroup = '/file'\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.WriteFile(file, []byte("ShimCgroup = '/file'\n"), 0o600))
 	pack := func(m proto.Message) *anypb.Any {
 		a, err := anypb.New(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		return a
 	}
 	bare := pack(&runcoptions.Options{ShimCgroup: "/bare"})
@@ -212,17 +205,13 @@ func TestParseOptions(t *testing.T) {
 
 func TestReadInput_IsBounded(t *testing.T) {
 	file, err := os.OpenFile(filepath.Join(t.TempDir(), "stdin"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer func() { _ = file.Close() }() // a sparse file in the test's directory
 	for _, tt := range []struct {
 		size int64
 		ok   bool
 	}{{0, true}, {maxInput, true}, {maxInput + 1, false}} {
-		if err := file.Truncate(tt.size); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, file.Truncate(tt.size))
 		if _, err := file.Seek(0, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -240,9 +229,7 @@ func FuzzParseRequest(f *testing.F) {
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		testx.Must(f, err)
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {

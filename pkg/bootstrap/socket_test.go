@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestShimGroup(t *testing.T) {
@@ -33,9 +35,7 @@ func TestShimGroup(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			if tt.spec != "" {
-				if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(tt.spec), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testx.Must(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(tt.spec), 0o600))
 			}
 			got, err := shimGroup(dir, "c1")
 			if got != tt.want || errdefs.IsInvalidArgument(err) != tt.bad {
@@ -50,9 +50,7 @@ func TestRemoveSocket_OfNoStart(t *testing.T) {
 	if err := RemoveSocket(t.Context(), bundle); err != nil {
 		t.Errorf("RemoveSocket without an address file = %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(bundle, addressFile), []byte("unix://x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.WriteFile(filepath.Join(bundle, addressFile), []byte("unix://x"), 0o600))
 	if err := RemoveSocket(t.Context(), bundle); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("RemoveSocket with a relative path in the address file = %v, want ErrInvalidArgument", err)
 	}
@@ -61,9 +59,7 @@ func TestRemoveSocket_OfNoStart(t *testing.T) {
 func TestRemoveSocket_KeepsThatOfALivingShim(t *testing.T) {
 	dir := shortDir(t)
 	bundle := filepath.Join(dir, "c1")
-	if err := os.Mkdir(bundle, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.Mkdir(bundle, 0o700))
 	a := Args{Namespace: "ns", ID: "c1", Address: "/a"}
 	r := request{Daemon: Daemon{Args: a, Bundle: bundle}, socketDir: dir}
 	if _, err := r.recordSocket(); err != nil {
@@ -71,9 +67,7 @@ func TestRemoveSocket_KeepsThatOfALivingShim(t *testing.T) {
 	}
 	path := r.SocketPath
 	l, err := listen(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	for _, step := range []struct {
 		name string
 		left bool
@@ -98,9 +92,7 @@ func TestServes(t *testing.T) {
 	}
 	is(false, "no socket")
 	l, err := listen(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	is(true, "a shim that hangs")
 	setBacklog(t, l, 0)
 	is(true, "a shim that hangs, with no place for another connection")
@@ -123,9 +115,7 @@ func TestServes(t *testing.T) {
 func TestServes_AShimThatHangsUpIsNotDead(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
 	l, err := listen(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	const enough = 5
 	ctx, cancel := context.WithCancel(t.Context())
 	accepted, ended := 0, make(chan struct{})

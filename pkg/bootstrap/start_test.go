@@ -18,22 +18,20 @@ import (
 	runcoptions "github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/v2/pkg/sys"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestStart_OneDaemonThatIsSetUp(t *testing.T) {
 	w := newEnv(t)
 	b := w.bundle("c1", "")
 	leak, err := unix.Open("/dev/zero", unix.O_RDONLY, 0) // without close-on-exec, as a careless parent would
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer func() { _ = unix.Close(leak) }() // read by nobody
 	w.vars = []string{"GOMAXPROCS=2", "TTRPC_ADDRESS=/env.ttrpc"}
 
 	own, err := sys.GetOOMScoreAdj(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	before := unix.Umask(0o077) // containerd's, on a hardened node
 	defer unix.Umask(before)
 	got := w.shim(b, w.params("c1"), "start")
@@ -91,9 +89,7 @@ func TestStart_OneDaemonThatIsSetUp(t *testing.T) {
 func mode(t *testing.T, path string) os.FileMode {
 	t.Helper()
 	st, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	return st.Mode()
 }
 
@@ -131,9 +127,7 @@ func TestDaemon_ThatFailsLogsWhyAndLeavesNothing(t *testing.T) {
 			w.vars = []string{daemonEnvar + "=" + tt.how}
 			b := w.bundle("c1", "")
 			reader, err := unix.Open(filepath.Join(b, "log"), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			defer func() { _ = unix.Close(reader) }() // the test's own end
 			if got := w.shim(b, w.params("c1"), "start"); got.code != 0 {
 				t.Fatalf("start = %+v", got)
@@ -178,9 +172,7 @@ func TestStart_AfterOneThatWasKilled(t *testing.T) {
 			for _, action := range []string{"delete", "start"} {
 				_, err := r.recordSocket()
 				path := r.SocketPath
-				if err := errors.Join(err, make(path)); err != nil {
-					t.Fatal(err)
-				}
+				testx.Must(t, errors.Join(err, make(path)))
 				if action == "delete" {
 					if got := w.shim(b, nil, "delete"); got.code != 0 || got.stderr != "" {
 						t.Errorf("delete = %+v", got)
@@ -220,9 +212,7 @@ func TestStart_PutsTheDaemonIntoTheShimCgroup(t *testing.T) {
 	})
 	with := func(cgroup string) func(*bootstrap.BootstrapParams) {
 		return func(p *bootstrap.BootstrapParams) {
-			if err := p.AddExtension(&runcoptions.Options{ShimCgroup: cgroup}); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, p.AddExtension(&runcoptions.Options{ShimCgroup: cgroup}))
 		}
 	}
 	b := w.bundle("c1", "")
@@ -246,9 +236,7 @@ func TestDaemon_CrashReachesTheLogAndNeverHangs(t *testing.T) {
 			w.vars = []string{daemonEnvar + "=crash"}
 			b := w.bundle("c1", "")
 			reader, err := unix.Open(filepath.Join(b, "log"), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			defer func() { _ = unix.Close(reader) }() // the test's own end
 			if full {
 				fill(t, reader)

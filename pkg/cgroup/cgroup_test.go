@@ -4,12 +4,13 @@
 package cgroup
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestNew_PathsOfEachLayout(t *testing.T) {
@@ -65,7 +66,7 @@ func TestProcs_OfFiles(t *testing.T) {
 		"nested/b/cgroup.procs": "9\n",
 		"going/memory.events":   "", // its cgroup.procs is gone already
 	} {
-		put(t, filepath.Join(dir, path), content)
+		testx.Write(t, filepath.Join(dir, path), content)
 	}
 	got, err := New(map[string]string{"": dir}).Procs()
 	if diff := cmp.Diff([]int{7, 8, 9, 30}, got); diff != "" || err != nil {
@@ -75,8 +76,8 @@ func TestProcs_OfFiles(t *testing.T) {
 
 func TestProcs_AreTheUnionOfTheHierarchiesOfV1(t *testing.T) {
 	dir := t.TempDir()
-	put(t, filepath.Join(dir, "pids/x/cgroup.procs"), "1\n2\n")
-	put(t, filepath.Join(dir, "devices/x/cgroup.procs"), "2\n3\n")
+	testx.Write(t, filepath.Join(dir, "pids/x/cgroup.procs"), "1\n2\n")
+	testx.Write(t, filepath.Join(dir, "devices/x/cgroup.procs"), "2\n3\n")
 	got, err := New(map[string]string{
 		"pids": dir + "/pids/x", "devices": dir + "/devices/x", "memory": dir + "/memory/removed",
 	}).Procs()
@@ -87,7 +88,7 @@ func TestProcs_AreTheUnionOfTheHierarchiesOfV1(t *testing.T) {
 
 func TestProcs_NamesAFileThatIsNoListOfNumbers(t *testing.T) {
 	dir := t.TempDir()
-	put(t, filepath.Join(dir, "cgroup.procs"), "1\nx\n")
+	testx.Write(t, filepath.Join(dir, "cgroup.procs"), "1\nx\n")
 	if got, err := New(map[string]string{"": dir}).Procs(); err == nil {
 		t.Errorf("Procs = %v, want an error", got)
 	}
@@ -110,17 +111,6 @@ func TestProcs_OfACgroupThatIsGone(t *testing.T) {
 // layouts returns what makes a cgroup of each kind that a kernel can have.
 func layouts() map[string]func(testing.TB) *Cgroup {
 	return map[string]func(testing.TB) *Cgroup{"v1": makeV1, "hybrid": makeHybrid, "v2": makeV2}
-}
-
-// put writes a file and the directories above it.
-func put(tb testing.TB, path, content string) {
-	tb.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		tb.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		tb.Fatal(err)
-	}
 }
 
 func TestCgroup_File(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestMakeChild_CountsAndCanBeKilled(t *testing.T) {
@@ -17,9 +19,7 @@ func TestMakeChild_CountsAndCanBeKilled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
 			nested, err := c.MakeChild("n1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			paths := c.ChildPaths(nested, "n1")
 			if len(paths) != len(c.paths) {
 				t.Errorf("ChildPaths = %v, want a path for each of %v", paths, c.paths)
@@ -40,7 +40,7 @@ func TestMakeChild_CountsAndCanBeKilled(t *testing.T) {
 
 			p := start(t, nested, "x=0; while [ $x -lt 50000 ]; do x=$((x+1)); done; read x")
 			if c.unified || c.Path("cpuacct") != "" {
-				eventually(t, "CPU time is counted", func() bool { u, err := nested.Usage(); return err == nil && u.CPU > 0 })
+				testx.Eventually(t, "CPU time is counted", func() bool { u, err := nested.Usage(); return err == nil && u.CPU > 0 })
 			}
 			if pids, err := c.Procs(); err != nil || !slices.Contains(pids, p.Process.Pid) {
 				t.Errorf("Procs of the outer one = %v, %v, want %d in it", pids, err, p.Process.Pid)
@@ -60,9 +60,7 @@ func TestMakeChild_CountsAndCanBeKilled(t *testing.T) {
 func TestMakeChild_LeavesNothingWhenItFails(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"freezer", "memory/n1"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	c := New(map[string]string{"freezer": filepath.Join(root, "freezer"), "memory": filepath.Join(root, "memory"), "pids": filepath.Join(root, "gone")})
 	if _, err := c.MakeChild("n1"); err == nil {
@@ -81,13 +79,9 @@ func TestMakeChild_StaysInAMemoryCgroupThatDoesNotCountChildren(t *testing.T) {
 		root := t.TempDir()
 		c := New(map[string]string{"memory": filepath.Join(root, "memory"), "pids": filepath.Join(root, "pids")})
 		for _, dir := range c.dirs {
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, os.Mkdir(dir, 0o755))
 		}
-		if err := os.WriteFile(filepath.Join(root, "memory/memory.use_hierarchy"), []byte(hierarchy), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, os.WriteFile(filepath.Join(root, "memory/memory.use_hierarchy"), []byte(hierarchy), 0o600))
 		if _, err := c.MakeChild("n1"); err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // chains are cgroups nested in one another whose path is longer than the kernel takes (PATH_MAX, 4096 bytes).
@@ -31,9 +33,7 @@ func deepen(tb testing.TB, c *Cgroup, names []string) []*os.File {
 	var innermost []*os.File
 	for _, top := range c.dirs {
 		here, err := os.Open(top)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		testx.Must(tb, err)
 		for i, name := range names {
 			if err := unix.Mkdirat(int(here.Fd()), name, 0o755); err != nil {
 				tb.Fatalf("make a cgroup at depth %d of %s: %v", i+1, top, err)
@@ -50,7 +50,7 @@ func deepen(tb testing.TB, c *Cgroup, names []string) []*os.File {
 				above := openDir(tb, here, "..")
 				_ = here.Close()
 				here = above
-				eventually(tb, "remove a nested cgroup", func() bool {
+				testx.Eventually(tb, "remove a nested cgroup", func() bool {
 					err := unix.Unlinkat(int(here.Fd()), name, unix.AT_REMOVEDIR)
 					return err == nil || errors.Is(err, unix.ENOENT)
 				})
@@ -76,14 +76,10 @@ func startIn(tb testing.TB, c *Cgroup, dirs []*os.File) *process {
 	p := start(tb, c, "read x")
 	for _, dir := range dirs {
 		fd, err := unix.Openat(int(dir.Fd()), "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		testx.Must(tb, err)
 		procs := os.NewFile(uintptr(fd), "cgroup.procs")
 		_, err = io.WriteString(procs, strconv.Itoa(p.Process.Pid))
-		if err := errors.Join(err, procs.Close()); err != nil {
-			tb.Fatal(err)
-		}
+		testx.Must(tb, errors.Join(err, procs.Close()))
 	}
 	return p
 }
@@ -122,9 +118,7 @@ func TestKill_ThawsDeeperThanAPathCanName(t *testing.T) {
 	p := startIn(t, c, innermost)
 	frozen := innermost[slices.Index(c.dirs, c.Path("freezer"))]
 	fd, err := unix.Openat(int(frozen.Fd()), "freezer.state", unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	state := os.NewFile(uintptr(fd), "freezer.state")
 	t.Cleanup(func() {
 		_, _ = state.WriteString("THAWED") // gone, as it should be, or left for the other clean-ups
@@ -208,13 +202,9 @@ func TestWalk_GoesOnWhereItsWayIsRemoved(t *testing.T) {
 	dir := c.Path("pids")
 	names := []string{"a", "b", "c", "d"}
 	deep := filepath.Join(append([]string{dir}, names...)...)
-	if err := os.MkdirAll(deep, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.MkdirAll(deep, 0o755))
 	for _, other := range []string{"0", "z"} { // before and after, whichever the order
-		if err := os.Mkdir(filepath.Join(dir, other), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, os.Mkdir(filepath.Join(dir, other), 0o755))
 	}
 	var visited []string
 	err := walk(dir, func(n node) error {

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/containerd/cgroups/v3"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // serial makes the names of the cgroups of one test binary differ.
@@ -111,7 +113,7 @@ func make1(tb testing.TB, paths map[string]string) *Cgroup {
 func remove(tb testing.TB, c *Cgroup) {
 	tb.Helper()
 	for _, dir := range c.dirs {
-		eventually(tb, "remove "+dir, func() bool { return removeTree(dir) == nil })
+		testx.Eventually(tb, "remove "+dir, func() bool { return removeTree(dir) == nil })
 	}
 }
 
@@ -121,9 +123,7 @@ func nest(tb testing.TB, c *Cgroup, name string) *Cgroup {
 	paths := make(map[string]string)
 	for controller, dir := range c.paths {
 		paths[controller] = filepath.Join(dir, name)
-		if err := os.Mkdir(paths[controller], 0o755); err != nil {
-			tb.Fatal(err)
-		}
+		testx.Must(tb, os.Mkdir(paths[controller], 0o755))
 	}
 	return New(paths)
 }
@@ -139,12 +139,8 @@ func start(tb testing.TB, c *Cgroup, script string) *process {
 	tb.Helper()
 	cmd := exec.Command("/bin/sh", "-c", "read go; "+script)
 	gate, err := cmd.StdinPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
+	testx.Must(tb, cmd.Start())
 	p := &process{cmd, make(chan struct{})}
 	go func() { // ends with the process, which the cleanup of the cgroup kills; the cleanup below joins it
 		_ = cmd.Wait() // that it was killed is looked up in ProcessState
@@ -155,9 +151,7 @@ func start(tb testing.TB, c *Cgroup, script string) *process {
 		p.wait(tb)
 	})
 	for _, dir := range c.dirs {
-		if err := Write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(cmd.Process.Pid)); err != nil {
-			tb.Fatal(err)
-		}
+		testx.Must(tb, Write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(cmd.Process.Pid)))
 	}
 	if _, err := io.WriteString(gate, "\n"); err != nil {
 		tb.Fatal(err)
@@ -184,24 +178,10 @@ func (p *process) signalled(tb testing.TB) syscall.Signal {
 	return 0
 }
 
-// eventually waits until ok says yes.
-func eventually(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	for !ok() {
-		if !sleep(ctx, time.Millisecond) {
-			tb.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
-
 // openFiles returns how many descriptors the test has open.
 func openFiles(tb testing.TB) int {
 	tb.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	return len(entries)
 }

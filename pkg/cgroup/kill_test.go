@@ -19,6 +19,8 @@ import (
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // deadline returns a context that ends when a test has waited enough.
@@ -79,7 +81,7 @@ func TestKill_KillsBeforeItListsProcesses(t *testing.T) {
 	}
 	p := start(t, c, "read x")
 	broken := t.TempDir()
-	put(t, filepath.Join(broken, "cgroup.procs"), "no number")
+	testx.Write(t, filepath.Join(broken, "cgroup.procs"), "no number")
 	err := New(map[string]string{"": c.Path(""), "pids": broken}).Kill(deadline(t), syscall.SIGKILL)
 	if err == nil || !strings.Contains(err.Error(), broken) {
 		t.Errorf("Kill = %v, want an error of the list in %s", err, broken)
@@ -99,7 +101,7 @@ func TestKill_CatchesProcessesThatFork(t *testing.T) {
 			"": func(t *testing.T, c *Cgroup) { t.Helper(); kill(t, c) },
 			" one by one": func(t *testing.T, c *Cgroup) {
 				t.Helper()
-				eventually(t, "kill", func() bool {
+				testx.Eventually(t, "kill", func() bool {
 					if err := c.signalFrozen(t.Context(), syscall.SIGKILL); err != nil {
 						t.Fatalf("signal: %v", err)
 					}
@@ -111,7 +113,7 @@ func TestKill_CatchesProcessesThatFork(t *testing.T) {
 			t.Run(name+how, func(t *testing.T) {
 				c := makeCgroup(t)
 				script := filepath.Join(t.TempDir(), "offspring")
-				put(t, script, offspring)
+				testx.Write(t, script, offspring)
 				for range 4 {
 					start(t, c, "sh "+script+" 0")
 				}
@@ -150,7 +152,7 @@ func TestKill_ReachesMoreProcessesThanItPinsAtATime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
 			shell := start(t, nest(t, c, "nested"), "i=0; while [ $i -lt 150 ]; do sleep 600 & i=$((i+1)); done; wait")
-			eventually(t, "start of all processes", func() bool {
+			testx.Eventually(t, "start of all processes", func() bool {
 				pids, err := c.Procs()
 				return err == nil && len(pids) == 151
 			})
@@ -160,7 +162,7 @@ func TestKill_ReachesMoreProcessesThanItPinsAtATime(t *testing.T) {
 			if got := shell.signalled(t); got != syscall.SIGTERM {
 				t.Errorf("the shell ended by signal %d, want SIGTERM", got)
 			}
-			eventually(t, "end of all processes", func() bool {
+			testx.Eventually(t, "end of all processes", func() bool {
 				pids, err := c.Procs()
 				return err == nil && len(pids) == 0
 			})
@@ -212,8 +214,8 @@ func TestKill_RefusesOtherCgroupsThanAContainers(t *testing.T) {
 		cgroups.Unified: {"": "/sys/fs/cgroup"},
 	}[cgroups.Mode()]
 	own := t.TempDir() // not the kernel's, so that a broken guard signals nobody
-	put(t, filepath.Join(own, "cgroup.procs"), "")
-	put(t, filepath.Join(own, "nested/cgroup.procs"), strconv.Itoa(os.Getpid())+"\n")
+	testx.Write(t, filepath.Join(own, "cgroup.procs"), "")
+	testx.Write(t, filepath.Join(own, "nested/cgroup.procs"), strconv.Itoa(os.Getpid())+"\n")
 	tests := map[string]map[string]string{"no path": nil, "this process": {"": own}}
 	for controller, root := range roots {
 		tests["root "+root] = map[string]string{controller: root}
@@ -245,9 +247,9 @@ func TestSignal_LeavesTheFreezerToOthers(t *testing.T) {
 	c := makeV1(t)
 	p := start(t, c, "read x")
 	freezer := t.TempDir() // not the kernel's, which would not show that it was frozen and thawed
-	put(t, filepath.Join(freezer, "cgroup.procs"), "")
+	testx.Write(t, filepath.Join(freezer, "cgroup.procs"), "")
 	state := filepath.Join(freezer, "freezer.state")
-	put(t, state, "untouched")
+	testx.Write(t, state, "untouched")
 	if err := New(map[string]string{"pids": c.Path("pids"), "freezer": freezer}).Signal(syscall.SIGTERM); err != nil {
 		t.Fatalf("Signal: %v", err)
 	}
@@ -262,13 +264,9 @@ func TestSignal_LeavesTheFreezerToOthers(t *testing.T) {
 func TestAwaitThaw(t *testing.T) {
 	dir := t.TempDir()
 	below := filepath.Join(dir, "below")
-	if err := os.Mkdir(below, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.Mkdir(below, 0o755))
 	write := func(dir, text string) {
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte(text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte(text+"\n"), 0o600))
 	}
 	v1, v2 := New(map[string]string{"freezer": below}), New(map[string]string{"": below})
 	reason := errors.New("gave up")
@@ -312,33 +310,23 @@ func TestKill_ThawsWithoutDescriptors(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string]string{"cgroup.events": "populated 1\nfrozen 1\n", "cgroup.freeze": "0\n"}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	procs := filepath.Join(dir, "cgroup.procs")
-	if err := unix.Mkfifo(procs, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Mkfifo(procs, 0o600))
 	sleeper := exec.Command("sleep", "1000")
-	if err := sleeper.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, sleeper.Start())
 	defer func() {
 		_ = sleeper.Process.Kill() // it lives
 		_ = sleeper.Wait()         // that it was killed is no error
 	}()
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	done := make(chan error, 1)
 	go func() { done <- New(map[string]string{"": dir}).Kill(t.Context(), syscall.SIGTERM) }()
 	list := func(listed func()) { // answers one who lists the processes
 		f, err := os.OpenFile(procs, os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		listed()
 		if _, err := fmt.Fprintln(f, sleeper.Process.Pid); err != nil {
 			t.Error(err)
@@ -348,7 +336,7 @@ func TestKill_ThawsWithoutDescriptors(t *testing.T) {
 		}
 	}
 	list(func() {}) // whether there is one
-	eventually(t, "the freeze", func() bool {
+	testx.Eventually(t, "the freeze", func() bool {
 		text, err := os.ReadFile(filepath.Join(dir, "cgroup.freeze"))
 		return err == nil && strings.HasPrefix(string(text), "1")
 	})

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/containerd/cgroups/v3"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestMemoryLimit_IsTheLowestOfTheCgroupAndItsAncestors(t *testing.T) {
@@ -84,9 +86,7 @@ func makeDir(t *testing.T, dir string) {
 
 func setControl(t *testing.T, path, value string) {
 	t.Helper()
-	if err := Write(path, value); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, Write(path, value))
 }
 
 func TestReadNumber(t *testing.T) {
@@ -106,7 +106,7 @@ func TestReadNumber(t *testing.T) {
 		{"1\n", "a", 0, false},
 		{"", "", 0, false},
 	} {
-		put(t, path, tc.text)
+		testx.Write(t, path, tc.text)
 		if got, err := readNumber(path, tc.key); got != tc.want || (err == nil) != tc.ok {
 			t.Errorf("readNumber of %q with key %q = %d, %v, want %d, %t", tc.text, tc.key, got, err, tc.want, tc.ok)
 		}

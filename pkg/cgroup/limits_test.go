@@ -12,6 +12,8 @@ import (
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // makeLimited is a cgroup with controllers for its children, or nil where the machine has none for this layout.
@@ -31,9 +33,7 @@ func makeLimited(t *testing.T, makeCgroup func(testing.TB) *Cgroup) *Cgroup {
 func control(t *testing.T, c *Cgroup, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(c.File(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	return strings.TrimSpace(string(text))
 }
 
@@ -48,9 +48,7 @@ func TestDelegate_LimitsChildren(t *testing.T) {
 			if c.unified && c.CanLimit("memory") {
 				t.Error("children can be limited before Delegate")
 			}
-			if err := c.Delegate("leaf"); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, c.Delegate("leaf"))
 			for controller, want := range map[string]bool{"memory": true, "pids": true, "hugetlb": false} {
 				if got := c.CanLimit(controller); got != want {
 					t.Errorf("CanLimit(%s) = %t", controller, got)
@@ -60,15 +58,9 @@ func TestDelegate_LimitsChildren(t *testing.T) {
 				t.Errorf("Procs = %v, %v, want %d in it", pids, err, p.Process.Pid)
 			}
 			child, err := c.MakeChild("n1")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := child.LimitMemory(16 << 20); err != nil {
-				t.Fatal(err)
-			}
-			if err := child.LimitPids(3); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
+			testx.Must(t, child.LimitMemory(16<<20))
+			testx.Must(t, child.LimitPids(3))
 			want := map[string]string{"memory.limit_in_bytes": "16777216", "pids.max": "3"}
 			if c.unified {
 				want = map[string]string{"memory.max": "16777216", "memory.oom.group": "1", "pids.max": "3"}
@@ -79,7 +71,7 @@ func TestDelegate_LimitsChildren(t *testing.T) {
 				}
 			}
 			greedy := start(t, child, "sleep 100 & sleep 100 & sleep 100 & sleep 100")
-			eventually(t, "a fork is refused", func() bool { a, err := child.Account(); return err == nil && a.ForksRefused > 0 })
+			testx.Eventually(t, "a fork is refused", func() bool { a, err := child.Account(); return err == nil && a.ForksRefused > 0 })
 			a, err := child.Account()
 			if err != nil || a.Memory == 0 || a.OOMKills != 0 {
 				t.Errorf("Account = %+v, %v", a, err)
@@ -89,7 +81,7 @@ func TestDelegate_LimitsChildren(t *testing.T) {
 			}
 			kill(t, child)
 			<-greedy.ended
-			eventually(t, "the kernel calls it empty", child.IsEmpty) // after the last context switch, since Linux 7
+			testx.Eventually(t, "the kernel calls it empty", child.IsEmpty) // after the last context switch, since Linux 7
 		})
 	}
 }
@@ -109,13 +101,9 @@ func TestAccount_ForksRefused(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		tt.files["cpu.stat"] = "usage_usec 1\n"
-		if err := os.Mkdir(filepath.Join(dir, "init"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, os.Mkdir(filepath.Join(dir, "init"), 0o755))
 		for file, text := range tt.files {
-			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
 		}
 		c := New(map[string]string{"": dir})
 		if leaf := filepath.Join(dir, "init"); tt.leaf {

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // systemd removes a scope as soon as its last process has ended, which is often before the shim has read the counter.
@@ -28,9 +30,7 @@ func TestOOMWatch_OfACgroupThatIsGoneBeforeItIsRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			top := makeMemory(t)
 			if top.Unified() {
-				if err := Write(filepath.Join(top.Path(""), "cgroup.subtree_control"), "+memory"); err != nil {
-					t.Fatal(err)
-				}
+				testx.Must(t, Write(filepath.Join(top.Path(""), "cgroup.subtree_control"), "+memory"))
 			} else {
 				test.want = 0 // nothing counts the kills of a v1 cgroup that is gone
 			}
@@ -63,13 +63,11 @@ func TestOOMWatch_OfACgroupThatIsGoneBeforeItIsRead(t *testing.T) {
 func TestOOMLimits_NamesTheCgroupWhoseLimitWasMet(t *testing.T) {
 	pod := filepath.Join(t.TempDir(), "pod")
 	dir := filepath.Join(pod, "c")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.MkdirAll(dir, 0o755))
 	count := func(ofPod, own, withNested string) {
-		put(t, filepath.Join(pod, "memory.events.local"), "oom "+ofPod+"\noom_kill 9\n")
-		put(t, filepath.Join(dir, "memory.events.local"), "oom "+own+"\n")
-		put(t, filepath.Join(dir, memoryEventsFile), "oom "+withNested+"\n")
+		testx.Write(t, filepath.Join(pod, "memory.events.local"), "oom "+ofPod+"\noom_kill 9\n")
+		testx.Write(t, filepath.Join(dir, "memory.events.local"), "oom "+own+"\n")
+		testx.Write(t, filepath.Join(dir, memoryEventsFile), "oom "+withNested+"\n")
 	}
 	count("5", "1", "1")
 	l := &oomLimits{dir: dir}
@@ -86,9 +84,7 @@ func TestOOMLimits_NamesTheCgroupWhoseLimitWasMet(t *testing.T) {
 			t.Errorf("%v: limit of %q, want %q", tt, got, tt.want)
 		}
 	}
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.RemoveAll(dir))
 	if got := l.whose(); got != "" {
 		t.Errorf("of a cgroup that is gone: %q, want nothing", got)
 	}
@@ -101,24 +97,18 @@ func TestOOMLimits_NamesTheCgroupWhoseLimitWasMet(t *testing.T) {
 func TestMemoryEvents_KillsAtMost(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "c")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	kills := func(dir, n string) { put(t, filepath.Join(dir, memoryEventsFile), "oom_kill "+n+"\n") }
+	testx.Must(t, os.Mkdir(dir, 0o755))
+	kills := func(dir, n string) { testx.Write(t, filepath.Join(dir, memoryEventsFile), "oom_kill "+n+"\n") }
 	kills(dir, "2")
 	alone, err := openMemoryEvents(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer alone.close()
 	if n, err := alone.killsAtMost(); err == nil {
 		t.Errorf("without a cgroup above: %d, want an error", n)
 	}
 	kills(top, "7")
 	s, err := openMemoryEvents(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer s.close()
 	want := func(read func() (uint64, error), n uint64) {
 		t.Helper()

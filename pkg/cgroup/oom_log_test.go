@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/containerd/log"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // rising is a source that counts a kill each time it is asked.
@@ -42,9 +44,7 @@ func TestOOMWatch_LogsManyKillsInFewLines(t *testing.T) {
 	lines := regexp.MustCompile(`kills=(\d+)`).FindAllSubmatch(text.Bytes(), -1)
 	for _, line := range lines {
 		n, err := strconv.Atoi(string(line[1]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		kills += n
 	}
 	if len(lines) != 2 || kills != 1000 || reports != 1000 {

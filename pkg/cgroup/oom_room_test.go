@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // epollFull makes the kernel answer as it does when fs.epoll.max_user_watches is used up, to all threads from now on.
@@ -49,7 +51,7 @@ func TestOOMWatch_WithoutRoomForItSaysSoAndStillCounts(t *testing.T) {
 	watch(t, c)
 	epollFull(t)
 	w, reports := watch(t, c)
-	put(t, watched, "")
+	testx.Write(t, watched, "")
 	p.wait(t)
 	w.Check() // as when a process of a container has ended
 	if got := reports.Load(); got != 1 {

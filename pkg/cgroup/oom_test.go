@@ -16,6 +16,8 @@ import (
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 const (
@@ -45,13 +47,9 @@ func limitMemory(tb testing.TB, c *Cgroup) {
 	if c.Unified() {
 		limit, swap, none = "memory.max", "memory.swap.max", "0"
 	}
-	if err := Write(filepath.Join(c.Path("memory"), limit), strconv.Itoa(memoryLimit)); err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, Write(filepath.Join(c.Path("memory"), limit), strconv.Itoa(memoryLimit)))
 	if path := filepath.Join(c.Path("memory"), swap); exists(path) {
-		if err := Write(path, none); err != nil {
-			tb.Fatal(err)
-		}
+		testx.Must(tb, Write(path, none))
 	}
 }
 
@@ -93,7 +91,7 @@ func TestOOMWatch_ReportsKillsOfOthersWhileTheContainerLives(t *testing.T) {
 	start(t, c, "read x") // the init
 	for n := range int64(3) {
 		start(t, c, hog).wait(t)
-		eventually(t, "report", func() bool { return reports.Load() == n+1 })
+		testx.Eventually(t, "report", func() bool { return reports.Load() == n+1 })
 	}
 }
 
@@ -110,9 +108,7 @@ func TestOOMWatch_StopReportsTheLastKill(t *testing.T) {
 func TestOOMWatch_ReportsKillsInNestedCgroups(t *testing.T) {
 	c := makeMemory(t)
 	if c.Unified() {
-		if err := Write(filepath.Join(c.Path(""), "cgroup.subtree_control"), "+memory"); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, Write(filepath.Join(c.Path(""), "cgroup.subtree_control"), "+memory"))
 	}
 	w, reports := watch(t, c)
 	wantLimit := func(want string) {
@@ -124,9 +120,7 @@ func TestOOMWatch_ReportsKillsInNestedCgroups(t *testing.T) {
 	first, second := nest(t, c, "first"), nest(t, c, "second")
 	limitMemory(t, first) // first has a limit of its own; the processes of second meet that of c
 	if c.Unified() {      // c, with the memory of both, must not meet its own before
-		if err := Write(filepath.Join(first.Path(""), "memory.max"), strconv.Itoa(memoryLimit/2)); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, Write(filepath.Join(first.Path(""), "memory.max"), strconv.Itoa(memoryLimit/2)))
 	}
 	start(t, first, hog).wait(t)
 	w.Check()
@@ -184,7 +178,7 @@ func TestOOMWatch_LeavesNothingBehind(t *testing.T) {
 		t.Errorf("%d open files after 20 watches, want the %d from before", got, files)
 	}
 	// A goroutine is counted for a moment longer than it holds up Stop.
-	eventually(t, "end of the goroutines", func() bool { return runtime.NumGoroutine() <= goroutines })
+	testx.Eventually(t, "end of the goroutines", func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
 func TestOOMWatch_DoesNothingWithoutMemoryController(t *testing.T) {
@@ -212,13 +206,13 @@ func TestOOMWatch_CheckReportsEachIncreaseOnce(t *testing.T) {
 	events := func(kills string) string {
 		return "low 0\nhigh 3\nmax 17\noom 9\noom_kill " + kills + "\noom_group_kill 5\n"
 	}
-	put(t, file, events("4"))
+	testx.Write(t, file, events("4"))
 	w, reports := watch(t, New(map[string]string{"": dir}))
 	for _, step := range []struct {
 		kills string
 		want  int64
 	}{{"4", 0}, {"5", 1}, {"5", 1}, {"9", 2}, {"9", 2}, {"18446744073709551615", 3}} {
-		put(t, file, events(step.kills))
+		testx.Write(t, file, events(step.kills))
 		w.Check()
 		if got := reports.Load(); got != step.want {
 			t.Errorf("%d reports at oom_kill %s, want %d", got, step.kills, step.want)
@@ -228,7 +222,7 @@ func TestOOMWatch_CheckReportsEachIncreaseOnce(t *testing.T) {
 
 func TestOOMWatch_NamesTheMissingLine(t *testing.T) {
 	dir := t.TempDir()
-	put(t, filepath.Join(dir, "memory.events"), "low 0\n")
+	testx.Write(t, filepath.Join(dir, "memory.events"), "low 0\n")
 	_, err := New(map[string]string{"": dir}).WatchOOM(func() {})
 	if !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "oom_kill") {
 		t.Errorf("WatchOOM: %v, want not implemented and the name of the line", err)
@@ -242,17 +236,13 @@ func TestOOMControl_CountsNoKillTwiceAfterAnError(t *testing.T) {
 	for broken := range counts {
 		t.Run(broken, func(t *testing.T) {
 			top := t.TempDir()
-			put(t, filepath.Join(top, name), "oom_kill 0\n")
+			testx.Write(t, filepath.Join(top, name), "oom_kill 0\n")
 			for child, text := range counts {
-				if err := os.Mkdir(filepath.Join(top, child), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				put(t, filepath.Join(top, child, name), text)
+				testx.Must(t, os.Mkdir(filepath.Join(top, child), 0o755))
+				testx.Write(t, filepath.Join(top, child, name), text)
 			}
 			file, err := os.Open(filepath.Join(top, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			defer func() { _ = file.Close() }() // opened for reading only
 			c := &oomControl{dir: top, file: file}
 			want := func(when string) {
@@ -270,10 +260,8 @@ func TestOOMControl_CountsNoKillTwiceAfterAnError(t *testing.T) {
 			if n, err := (&oomControl{dir: top, file: file}).kills(); err != nil || n > 3 {
 				t.Errorf("kills that begin then = %d, %v, want 3 at most", n, err)
 			}
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
-			put(t, path, counts[broken])
+			testx.Must(t, os.Remove(path))
+			testx.Write(t, path, counts[broken])
 			want("after that")
 		})
 	}
@@ -283,9 +271,7 @@ func TestOOMControl_CountsNoKillTwiceAfterAnError(t *testing.T) {
 func TestOOMWatch_WakesUpWhenTheKernelChangesTheFile(t *testing.T) {
 	c := makeV2(t)
 	file, err := os.Open(c.File("cgroup.events"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	e := &memoryEvents{File: file}
 	var populated atomic.Uint64
 	ended := make(chan struct{})
@@ -299,11 +285,9 @@ func TestOOMWatch_WakesUpWhenTheKernelChangesTheFile(t *testing.T) {
 	}()
 	for range 3 {
 		p := start(t, c, "read x")
-		eventually(t, "wake-up for the first process", func() bool { return populated.Load() == 1 })
-		if err := p.Process.Signal(os.Kill); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "wake-up for the end of the last one", func() bool { return populated.Load() == 0 })
+		testx.Eventually(t, "wake-up for the first process", func() bool { return populated.Load() == 1 })
+		testx.Must(t, p.Process.Signal(os.Kill))
+		testx.Eventually(t, "wake-up for the end of the last one", func() bool { return populated.Load() == 0 })
 	}
 	e.close()
 	<-ended

@@ -11,6 +11,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestContains_TellsMembersFromOthers(t *testing.T) {
@@ -21,9 +23,7 @@ func TestContains_TellsMembersFromOthers(t *testing.T) {
 			for _, in := range []*Cgroup{c, nested, other} {
 				p := start(t, in, "read x")
 				pidfd, err := unix.PidfdOpen(p.Process.Pid, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testx.Must(t, err)
 				defer unix.Close(pidfd)
 				for _, fd := range []int{pidfd, -1} {
 					err := c.Contains(p.Process.Pid, fd)
@@ -70,17 +70,11 @@ func TestRefuseProcesses(t *testing.T) {
 func TestContains_AnyErrorIsNotTheEnd(t *testing.T) {
 	c := New(map[string]string{"": t.TempDir()})
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	none := unix.Rlimit{Cur: 0, Max: limit.Max}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &none))
 	got := c.Contains(unix.Getpid(), -1)
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 	if !errors.Is(got, unix.EMFILE) || errdefs.IsNotFound(got) {
 		t.Errorf("Contains = %v, want %v, and not that the process has ended", got, unix.EMFILE)
 	}

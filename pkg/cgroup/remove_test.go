@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestRemove_RemovesNestedCgroups(t *testing.T) {
@@ -43,9 +45,7 @@ func TestRemove_WaitsForTheLastProcess(t *testing.T) {
 			p := start(t, nest(t, c, "nested"), "read x")
 			removed := make(chan error, 1)
 			go func() { removed <- c.Remove(deadline(t)) }() // ends within the deadline
-			if err := p.Process.Signal(syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, p.Process.Signal(syscall.SIGKILL))
 			if err := <-removed; err != nil {
 				t.Errorf("Remove: %v", err)
 			}
@@ -78,10 +78,10 @@ func TestRemove_NamesTheProcessesInTheWay(t *testing.T) {
 func TestKillAndRemove_OfAThreadedCgroup(t *testing.T) {
 	c := makeV2(t)
 	threads := nest(t, c, "threads")
-	put(t, filepath.Join(threads.Path(""), "cgroup.type"), "threaded")
+	testx.Write(t, filepath.Join(threads.Path(""), "cgroup.type"), "threaded")
 	p := start(t, c, "sleep 1000 & read x")
-	put(t, filepath.Join(threads.Path(""), "cgroup.threads"), strconv.Itoa(p.Process.Pid))
-	eventually(t, "the domain lists the shell, whose thread is in the nested cgroup, and its child", func() bool {
+	testx.Write(t, filepath.Join(threads.Path(""), "cgroup.threads"), strconv.Itoa(p.Process.Pid))
+	testx.Eventually(t, "the domain lists the shell, whose thread is in the nested cgroup, and its child", func() bool {
 		pids, err := c.Procs()
 		return err == nil && len(pids) == 2 && slices.Contains(pids, p.Process.Pid)
 	})

@@ -11,14 +11,14 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func must(tb testing.TB, list string) Set {
 	tb.Helper()
 	s, err := Parse(list)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	return s
 }
 

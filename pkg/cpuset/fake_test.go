@@ -20,6 +20,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"sandbox.internal/shim/pkg/cpuset"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // tree is a directory that looks like a cgroup v2 hierarchy. Nothing computes: a test writes the effective lists itself.
@@ -44,9 +45,7 @@ func (w tree) path(dir string) string { return filepath.Join(w.root, dir) }
 
 func (w tree) mkdir(dir, requested, effective string) {
 	w.Helper()
-	if err := os.Mkdir(w.path(dir), 0o755); err != nil {
-		w.Fatal(err)
-	}
+	testx.Must(w, os.Mkdir(w.path(dir), 0o755))
 	for file, text := range map[string]string{
 		"cpuset.cpus": requested, "cpuset.cpus.effective": effective, "cpuset.cpus.partition": "member",
 		"cpuset.mems": "", "cpuset.mems.effective": "0-1",
@@ -57,9 +56,7 @@ func (w tree) mkdir(dir, requested, effective string) {
 
 func (w tree) write(dir, file, text string) {
 	w.Helper()
-	if err := os.WriteFile(filepath.Join(w.path(dir), file), []byte(text+"\n"), 0o644); err != nil {
-		w.Fatal(err)
-	}
+	testx.Must(w, os.WriteFile(filepath.Join(w.path(dir), file), []byte(text+"\n"), 0o644))
 }
 
 // assign does at a cgroup what a scheduler and the kernel do.
@@ -71,9 +68,7 @@ func (w tree) assign(dir, list string) {
 
 func (w tree) remove(dir string) {
 	w.Helper()
-	if err := os.RemoveAll(w.path(dir)); err != nil {
-		w.Fatal(err)
-	}
+	testx.Must(w, os.RemoveAll(w.path(dir)))
 }
 
 // read returns the line of a file; what a longer line left behind it is not what the kernel would have.

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cpuset"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 const mount = "/sys/fs/cgroup"
@@ -55,7 +56,7 @@ func bare(tb testing.TB) tree {
 	if err != nil || !set(tb, "0-3").Subset(set(tb, string(online))) {
 		lacking(tb, "cpuset2", "the CPUs 0-3")
 	}
-	eventually(tb, "the root has CPUs 0-3", func() bool { // a partition gives back its CPUs a while after it was removed
+	testx.Eventually(tb, "the root has CPUs 0-3", func() bool { // a partition gives back its CPUs a while after it was removed
 		effective, err := os.ReadFile(mount + "/cpuset.cpus.effective")
 		return err == nil && set(tb, "0-3").Subset(set(tb, string(effective)))
 	})
@@ -80,9 +81,7 @@ func grow(tb testing.TB) tree {
 func masks(tb testing.TB) bool {
 	tb.Helper()
 	newer, err := kernelversion.GreaterEqualThan(kernelversion.KernelVersion{Kernel: 5, Major: 17})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	return newer
 }
 
@@ -90,11 +89,9 @@ func masks(tb testing.TB) bool {
 func (w tree) cgroup(dir string) {
 	w.Helper()
 	path := w.path(dir)
-	if err := os.Mkdir(path, 0o755); err != nil {
-		w.Fatal(err)
-	}
+	testx.Must(w, os.Mkdir(path, 0o755))
 	w.Cleanup(func() {
-		eventually(w, "remove "+path, func() bool { // the kernel refuses for a moment after the last process ended
+		testx.Eventually(w, "remove "+path, func() bool { // the kernel refuses for a moment after the last process ended
 			err := unix.Rmdir(path)
 			return err == nil || errors.Is(err, unix.ENOENT)
 		})
@@ -107,9 +104,7 @@ func (w tree) cgroup(dir string) {
 // control writes a control file of any directory.
 func (w tree) control(path, file, text string) {
 	w.Helper()
-	if err := os.WriteFile(filepath.Join(path, file), []byte(text), 0); err != nil {
-		w.Fatal(err)
-	}
+	testx.Must(w, os.WriteFile(filepath.Join(path, file), []byte(text), 0))
 }
 
 func (w tree) set(dir, list string) {
@@ -120,7 +115,7 @@ func (w tree) set(dir, list string) {
 // wantSoon waits until the container has a list.
 func (w tree) wantSoon(when, want string) {
 	w.Helper()
-	eventually(w, when+": pod/c1 has "+want, func() bool { return w.read("pod/c1", "cpuset.cpus") == want })
+	testx.Eventually(w, when+": pod/c1 has "+want, func() bool { return w.read("pod/c1", "cpuset.cpus") == want })
 }
 
 func (w tree) reconciler() *cpuset.Reconciler {
@@ -137,9 +132,7 @@ func (w tree) source(dir string) string { return strings.TrimPrefix(w.path(dir),
 func (w tree) run(dir string) int {
 	w.Helper()
 	cmd := exec.Command("sleep", "600")
-	if err := cmd.Start(); err != nil {
-		w.Fatal(err)
-	}
+	testx.Must(w, cmd.Start())
 	w.Cleanup(func() {
 		_ = cmd.Process.Kill() // it has not been waited for, so it is there
 		_ = cmd.Wait()         // says that it was killed
@@ -152,9 +145,7 @@ func (w tree) run(dir string) int {
 func affinity(tb testing.TB, pid int) cpuset.Set {
 	tb.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	_, list, _ := strings.Cut(string(status), "\nCpus_allowed_list:\t")
 	list, _, _ = strings.Cut(list, "\n")
 	return set(tb, list)
@@ -170,9 +161,7 @@ func TestKernel_ReactionTime(t *testing.T) {
 	w.wantCPUs("after Add", "pod/c1", "0-1")
 	n := inotify(t)
 	defer n.Close()
-	if err := n.Watch([]string{w.path("pod/c1/cpuset.cpus")}, nil); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, n.Watch([]string{w.path("pod/c1/cpuset.cpus")}, nil))
 	var took []time.Duration
 	for i := range 100 {
 		for !quiet(n) { // what the reconciler does after the change before
@@ -220,7 +209,7 @@ func TestKernel_ProcessesFollow(t *testing.T) {
 			want = tt.shared
 		}
 		w.set("shared", tt.shared)
-		eventually(t, "run on "+tt.shared+", nested on "+want, func() bool {
+		testx.Eventually(t, "run on "+tt.shared+", nested on "+want, func() bool {
 			return affinity(t, outside) == set(t, tt.shared) && affinity(t, nested) == set(t, want)
 		})
 	}
@@ -237,14 +226,10 @@ func TestKernel_DriftAndANewSource(t *testing.T) {
 		w.set("pod/c1", list)
 		w.wantSoon("drift", "0-1")
 	}
-	if err := unix.Rmdir(w.path("shared")); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "see that the source is gone", func() bool { return errors.Is(state(t, r, "c1").Err, errdefs.ErrNotFound) })
+	testx.Must(t, unix.Rmdir(w.path("shared")))
+	testx.Eventually(t, "see that the source is gone", func() bool { return errors.Is(state(t, r, "c1").Err, errdefs.ErrNotFound) })
 	w.wantCPUs("without source", "pod/c1", "0-1")
-	if err := os.Mkdir(w.path("shared"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.Mkdir(w.path("shared"), 0o755))
 	w.set("shared", "2")
 	w.wantSoon("a new source", "2")
 	w.set("shared", "2-3")
@@ -307,14 +292,12 @@ func TestKernel_Partitions(t *testing.T) {
 		t.Log("the rest is not tried: Linux 5.10 has no invalid partitions")
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "see the partition root", func() bool { return state(t, r, "c1").Err != nil })
+	testx.Must(t, err)
+	testx.Eventually(t, "see the partition root", func() bool { return state(t, r, "c1").Err != nil })
 	w.set("pod/c1", "2")
 	reason := w.read("pod/c1", "cpuset.cpus.partition")
 	w.set("shared", "1")
-	eventually(t, "look again", func() bool { return strings.Contains(state(t, r, "c1").Err.Error(), reason) })
+	testx.Eventually(t, "look again", func() bool { return strings.Contains(state(t, r, "c1").Err.Error(), reason) })
 	w.wantCPUs("a partition root", "pod/c1", "2")
 	w.control(w.path("pod/c1"), "cpuset.cpus.partition", "member")
 	w.wantSoon("a member again", "1")
@@ -337,11 +320,11 @@ func TestKernel_Hotplug(t *testing.T) {
 	add(t, r, cpuset.Container{ID: "c2", Source: w.source("last"), Dir: w.path("pod/c2")})
 	w.control(online, "online", "0")
 	w.wantSoon("unplugged", "2")
-	eventually(t, "see that nothing is left", func() bool { return state(t, r, "c2").Err != nil })
+	testx.Eventually(t, "see that nothing is left", func() bool { return state(t, r, "c2").Err != nil })
 	w.wantCPUs("the only CPU unplugged", "pod/c2", "3")
 	w.control(online, "online", "1")
 	w.wantSoon("plugged in", "2-3")
-	eventually(t, "see that it is back", func() bool { return state(t, r, "c2").Err == nil })
+	testx.Eventually(t, "see that it is back", func() bool { return state(t, r, "c2").Err == nil })
 	if got := state(t, r, "c2").Writes; got != 1 {
 		t.Errorf("%d writes for a CPU that went and came back, want that of Add", got)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/cpuset"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestRemoveAndStop_NothingIsWrittenAfterThem(t *testing.T) {
@@ -243,9 +244,7 @@ func TestReconcile_WithoutNotificationFollowsLateAndSaysSoOnce(t *testing.T) {
 // A kernel's default is 128 instances for all of root, and a node has 110 pods.
 func TestReconcile_OfAPodTakesNoScarceInstance(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	scarce := len(strings.TrimSpace(string(text))) < len("1024")
 	for source, want := range map[string]bool{cpuset.Parent: !scarce, "shared": true} {
 		synctest.Test(t, func(t *testing.T) {

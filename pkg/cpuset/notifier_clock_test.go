@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // A file that Go's poller does not take, or that cannot be read: the next look comes by the clock, and Close ends it.
 func TestInotify_ThatTellsNothingIsNotClosed(t *testing.T) {
 	file, err := os.OpenFile(filepath.Join(t.TempDir(), "file"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	n := &inotify{file: file, clock: newClock()}
 	for range 2 {
 		if !n.Wait(time.Millisecond) {

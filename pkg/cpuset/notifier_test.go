@@ -4,49 +4,29 @@
 package cpuset_test
 
 import (
-	"context"
 	"os"
 	"testing"
 	"time"
 
 	"sandbox.internal/shim/pkg/cpuset"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // patience bounds what a test waits for; nothing takes that long unless it is broken.
 const patience = time.Minute
 
-// eventually waits until ok says yes.
-func eventually(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			tb.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
-
 // openFiles returns how many descriptors the test has open.
 func openFiles(tb testing.TB) int {
 	tb.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	return len(entries)
 }
 
 func inotify(tb testing.TB) cpuset.Notifier {
 	tb.Helper()
 	n, err := cpuset.Inotify()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	return n
 }
 
@@ -70,9 +50,7 @@ func TestInotify_ReportsWritesAndDirectories(t *testing.T) {
 	file, missing := w.path("shared/cpuset.cpus"), w.path("later/cpuset.cpus")
 	watch := func() {
 		t.Helper()
-		if err := n.Watch([]string{file, missing}, []string{w.root}); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, n.Watch([]string{file, missing}, []string{w.root}))
 	}
 	watch()
 	if !quiet(n) {
@@ -112,9 +90,7 @@ func TestInotify_ReportsWritesAndDirectories(t *testing.T) {
 	if !told(n) {
 		t.Error("not told of a file with a new inode")
 	}
-	if err := n.Watch(nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, n.Watch(nil, nil))
 	for !quiet(n) { // that watches were removed
 	}
 	w.write("later", "cpuset.cpus", "4")
@@ -153,19 +129,19 @@ func TestInotify_ReconcilerFollowsThroughIt(t *testing.T) {
 	add(t, r, w.follow("shared"))
 	for _, list := range []string{"2-3", "5", "0-6"} {
 		w.assign("shared", list)
-		eventually(t, "follow "+list, func() bool { return w.read("pod/c1", "cpuset.cpus") == list })
+		testx.Eventually(t, "follow "+list, func() bool { return w.read("pod/c1", "cpuset.cpus") == list })
 		w.write("pod/c1", "cpuset.cpus", "7")
-		eventually(t, "correct drift", func() bool { return w.read("pod/c1", "cpuset.cpus") == list })
+		testx.Eventually(t, "correct drift", func() bool { return w.read("pod/c1", "cpuset.cpus") == list })
 	}
 	w.remove("shared")
-	eventually(t, "see that the source is gone", func() bool { return state(t, r, "c1").Err != nil })
+	testx.Eventually(t, "see that the source is gone", func() bool { return state(t, r, "c1").Err != nil })
 	w.wantCPUs("without source", "pod/c1", "0-6")
 	w.mkdir("shared", "1", "1")
-	eventually(t, "follow the source that was made again", func() bool { return w.read("pod/c1", "cpuset.cpus") == "1" })
+	testx.Eventually(t, "follow the source that was made again", func() bool { return w.read("pod/c1", "cpuset.cpus") == "1" })
 	begin := time.Now()
 	for _, list := range []string{"2", "3", "4", "5", "6", "0-1"} {
 		w.assign("shared", list)
-		eventually(t, "follow its change to "+list, func() bool { return w.read("pod/c1", "cpuset.cpus") == list })
+		testx.Eventually(t, "follow its change to "+list, func() bool { return w.read("pod/c1", "cpuset.cpus") == list })
 	}
 	if took := time.Since(begin); took > 6*time.Second { // which is what six changes take that are not told, at least
 		t.Errorf("six changes of a source that was made again were followed after %v", took)

@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/cpuset"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 const (
@@ -36,9 +37,7 @@ func bubble(t *testing.T, run func(w tree, g *gate, r *cpuset.Reconciler)) {
 
 func add(tb testing.TB, r *cpuset.Reconciler, c cpuset.Container) {
 	tb.Helper()
-	if err := r.Add(tb.Context(), c); err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, r.Add(tb.Context(), c))
 }
 
 func state(tb testing.TB, r *cpuset.Reconciler, id string) cpuset.State {
@@ -98,13 +97,9 @@ func TestAdd_Refuses(t *testing.T) {
 		w.mkdir("garbage", "", "many")
 		w.mkdir("bare", "", "")
 		for _, file := range []string{"cpuset.cpus", "cpuset.cpus.effective"} {
-			if err := os.Remove(w.path("bare/" + file)); err != nil {
-				w.Fatal(err)
-			}
+			testx.Must(w, os.Remove(w.path("bare/"+file)))
 		}
-		if err := os.Symlink("shared", w.path("link")); err != nil {
-			w.Fatal(err)
-		}
+		testx.Must(w, os.Symlink("shared", w.path("link")))
 		invalid, precondition := errdefs.ErrInvalidArgument, errdefs.ErrFailedPrecondition
 		for _, c := range []struct {
 			source string
@@ -149,9 +144,7 @@ func TestAdd_Refuses(t *testing.T) {
 			w.Errorf("Add with a cgroup that does not exist = %v, want %v", err, errdefs.ErrNotFound)
 		}
 		w.mkdir("pod/c9", "", "0-7")
-		if err := os.Remove(w.path("pod/c9/cpuset.cpus")); err != nil {
-			w.Fatal(err)
-		}
+		testx.Must(w, os.Remove(w.path("pod/c9/cpuset.cpus")))
 		if err := r.Add(w.Context(), c); !errors.Is(err, errdefs.ErrNotFound) {
 			w.Errorf("Add with a cgroup that goes = %v, want %v", err, errdefs.ErrNotFound)
 		}
@@ -378,9 +371,7 @@ func TestReconcile_LeavesACgroupThatWasMadeAgain(t *testing.T) {
 		add(w, r, w.follow("shared"))
 		w.mkdir("pod/c2", "7", "7")
 		w.remove("pod/c1")
-		if err := os.Rename(w.path("pod/c2"), w.path("pod/c1")); err != nil {
-			w.Fatal(err)
-		}
+		testx.Must(w, os.Rename(w.path("pod/c2"), w.path("pod/c1")))
 		w.assign("shared", "2")
 		g.tell()
 		time.Sleep(late)

@@ -11,15 +11,14 @@ import (
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/cpuset"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // set reads a list that is known to be good.
 func set(tb testing.TB, list string) cpuset.Set {
 	tb.Helper()
 	s, err := cpuset.Parse(list)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	return s
 }
 

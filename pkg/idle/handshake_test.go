@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // CVE-2020-15257: a process of another user reaches the socket of the shim, as if its mode let it.
@@ -19,15 +21,11 @@ func TestHandshake_RefusesAnotherUser(t *testing.T) {
 		t.Skip("SKIPPED: needs root, to become another user")
 	}
 	dir, err := os.MkdirTemp("", "s") // a socket's path is limited to 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // nothing depends on it
 	path := filepath.Join(dir, "s")
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer l.Close()
 	for _, name := range []string{dir, path} {
 		if err := os.Chmod(name, 0o777); err != nil { //nolint:gosec // the modes are not what is tested
@@ -43,17 +41,13 @@ func TestHandshake_RefusesAnotherUser(t *testing.T) {
 			connected <- connectAs(uid, path)
 		}()
 		conn, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		_, _, err = tr.Handshake(t.Context(), conn)
 		if want := uid == os.Getuid(); (err == nil) != want {
 			t.Errorf("handshake with user %d = %v, want success: %t", uid, err, want)
 		}
 		_ = conn.Close() // refused ones are closed
-		if err := <-connected; err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, <-connected)
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestTrim_UnmapsTheCodeAndItGoesOn(t *testing.T) {
@@ -65,7 +67,7 @@ func TestTrim_EndsThreadsOfABurst(t *testing.T) {
 	unblock := blockThreads(t, burst)
 	unblock()
 	(&Memory{collected: collections()}).Trim()
-	await(t, "the end of the burst's threads", func() bool {
+	testx.Eventually(t, "the end of the burst's threads", func() bool {
 		threads, err := os.ReadDir("/proc/self/task")
 		return err == nil && len(threads) < burst/2
 	})
@@ -91,16 +93,14 @@ func blockThreads(t *testing.T, n int) (unblock func()) {
 	var writers []*os.File
 	for range n {
 		var fds [2]int
-		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, unix.Pipe2(fds[:], unix.O_CLOEXEC))
 		writers = append(writers, os.NewFile(uintptr(fds[1]), "writer"))
 		reads.Go(func() {
 			_, _ = unix.Read(fds[0], make([]byte, 1)) // blocks a thread until the writer is closed
 			_ = unix.Close(fds[0])
 		})
 	}
-	await(t, "that all reads block", func() bool { return inSystemCalls() >= n })
+	testx.Eventually(t, "that all reads block", func() bool { return inSystemCalls() >= n })
 	return func() {
 		for _, w := range writers {
 			if err := w.Close(); err != nil {
@@ -108,19 +108,6 @@ func blockThreads(t *testing.T, n int) (unblock func()) {
 			}
 		}
 		reads.Wait()
-	}
-}
-
-func await(t *testing.T, what string, reached func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for end := time.After(10 * time.Second); !reached(); {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("waited in vain for %s", what)
-		}
 	}
 }
 
@@ -143,9 +130,7 @@ func touch(m *Memory) {
 func mapped(t *testing.T) (kib int) {
 	t.Helper()
 	f, err := os.Open("/proc/self/smaps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer func() { _ = f.Close() }() // opened for reading only
 	own, name := false, filepath.Base(os.Args[0])
 	for lines := bufio.NewScanner(f); lines.Scan(); {

@@ -17,6 +17,8 @@ import (
 	"github.com/containerd/ttrpc"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // newTracker has no functions left out of c.
@@ -45,9 +47,7 @@ func TestTracker_NoClient(t *testing.T) {
 			mine, theirs := net.Pipe()
 			t.Cleanup(func() { _ = theirs.Close() })
 			c, _, err := tr.Handshake(t.Context(), mine)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			return c
 		}
 		check := func(when string, want int) {
@@ -103,9 +103,7 @@ func TestDrain_TheCallThatEndsTheShimIsAnswered(t *testing.T) {
 			return call(ctx, u)
 		}
 		server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(tr), ttrpc.WithUnaryServerInterceptor(tr.Intercept(intercept)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		ending, ended := make(chan struct{}), make(chan struct{})
 		path := filepath.Join(t.TempDir(), "s")
 		server.RegisterService("s", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
@@ -121,9 +119,7 @@ func TestDrain_TheCallThatEndsTheShimIsAnswered(t *testing.T) {
 			},
 		}})
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		go func() { _ = server.Serve(context.Background(), l) }() // ends below
 		go func() {
 			defer close(ended)
@@ -132,9 +128,7 @@ func TestDrain_TheCallThatEndsTheShimIsAnswered(t *testing.T) {
 			_ = server.Shutdown(t.Context()) // the test's context does not end first
 		}()
 		conn, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		client := ttrpc.NewClient(conn)
 		if err := client.Call(t.Context(), "s", "End", &emptypb.Empty{}, &emptypb.Empty{}); err != nil {
 			t.Errorf("call: %v", err)
@@ -153,9 +147,7 @@ func TestDrain(t *testing.T) {
 		mine, theirs := net.Pipe()
 		defer func() { _ = theirs.Close() }() // one end is enough
 		conn, _, err := tr.Handshake(t.Context(), mine)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		slow := tr.Intercept(func(context.Context, ttrpc.Unmarshaler, *ttrpc.UnaryServerInfo, ttrpc.Method) (any, error) {
 			<-release
 			return nil, nil
@@ -246,9 +238,7 @@ func TestDrain_NoCallIsAnsweredAfterTheLast(t *testing.T) {
 		mine, theirs := net.Pipe()
 		defer func() { _ = theirs.Close() }() // one end is enough
 		conn, _, err := tr.Handshake(t.Context(), mine)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		defer func() { _ = conn.Close() }() // as above
 		call := tr.Intercept(func(context.Context, ttrpc.Unmarshaler, *ttrpc.UnaryServerInfo, ttrpc.Method) (any, error) {
 			return "answer", nil
@@ -290,26 +280,18 @@ func TestDrain_NoCallIsAnsweredAfterTheLast(t *testing.T) {
 
 func TestConn_WhatThePeerSentLastIsReadAfterAWrite(t *testing.T) {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer l.Close()
 	peer, err := net.Dial("unix", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	c := &trackedConn{Conn: conn, closed: func() {}}
 	defer c.Close()
 	if _, err := peer.Write([]byte("last words")); err != nil {
 		t.Fatal(err)
 	}
-	if err := peer.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, peer.Close())
 	if n, err := c.Write([]byte("answer")); n != len("answer") || err != nil {
 		t.Errorf("Write = %d, %v, want all of it and no error", n, err)
 	}

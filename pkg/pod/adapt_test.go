@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // mounts are those of spec, short: what from where, how.
@@ -81,9 +82,7 @@ func TestAdapt_AddsWhatIsMissing(t *testing.T) {
 			config := test.config
 			config.PID = ModeContainer
 			p := create(t, request(t, func(r *Request) { r.Config = config }))
-			if err := p.Adapt(&test.spec); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, p.Adapt(&test.spec))
 			if diff := cmp.Diff(test.want, mounts(&test.spec, p.Bundle)); diff != "" {
 				t.Errorf("mounts (-want +got):\n%s", diff)
 			}
@@ -128,9 +127,7 @@ func TestAdapt_NoNamespaceOfTheHostUnlessThePodHasIt(t *testing.T) {
 				for _, process := range []string{strconv.Itoa(p.Pid()), self, thread} {
 					path := "/proc/" + process + "/ns/" + file
 					info, err := os.Stat(path)
-					if err != nil {
-						t.Fatal(err)
-					}
+					testx.Must(t, err)
 					refused := os.SameFile(info, host) && !strings.Contains(test.node, string(kind))
 					want := path
 					if refused && kind == "pid" && process == strconv.Itoa(p.Pid()) {
@@ -158,9 +155,7 @@ func TestAdapt_WritesNetworkSysctls(t *testing.T) {
 		return &specs.Spec{Linux: &specs.Linux{Sysctl: sysctls, Namespaces: []specs.LinuxNamespace{{Type: "network", Path: path}}}}
 	}
 	spec := with(own, map[string]string{"net.ipv4.ip_unprivileged_port_start": "33", "kernel.shmmni": "5"})
-	if err := p.Adapt(spec); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, p.Adapt(spec))
 	if diff := cmp.Diff(map[string]string{"kernel.shmmni": "5"}, spec.Linux.Sysctl); diff != "" {
 		t.Errorf("sysctls for libcontainer (-want +got):\n%s", diff)
 	}
@@ -170,15 +165,11 @@ func TestAdapt_WritesNetworkSysctls(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 
 	// What libcontainer would let pass, as the main thread's network is another.
 	file, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer file.Close()
 	host := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd())
 	for want, spec := range map[string]*specs.Spec{
@@ -264,9 +255,7 @@ func TestSpec_OfAPodWithAProcess(t *testing.T) {
 	for _, ns := range spec.Linux.Namespaces {
 		kinds = append(kinds, ns.Type)
 		a, err := os.Stat(ns.Path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		b, err := os.Stat(strings.Replace(ns.Path, fmt.Sprint(p.Pid()), "thread-self", 1))
 		if err != nil || os.SameFile(a, b) {
 			t.Errorf("namespace %s is the host's (%v)", ns.Path, err)

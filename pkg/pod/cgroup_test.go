@@ -18,6 +18,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // parentOfTest is a cgroup that is there while the test runs, and a path below it that is not.
@@ -25,13 +26,9 @@ func parentOfTest(t *testing.T) (there, absent string) {
 	t.Helper()
 	there = fmt.Sprintf("/shim-test-%d-pod", os.Getpid())
 	missing, err := hierarchy.Missing(there)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	made, err := hierarchy.Make(there, missing)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	t.Cleanup(func() {
 		if left := hierarchy.RemoveEmpty(made); len(left) > 0 {
 			t.Errorf("cgroups %q are in use", left)
@@ -44,9 +41,7 @@ func parentOfTest(t *testing.T) (there, absent string) {
 func missing(t *testing.T, path string) []string {
 	t.Helper()
 	list, err := hierarchy.Missing(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	return list
 }
 
@@ -63,9 +58,7 @@ func TestCgroup_OfTheProcessIsBelowThePodsAndHasNoDevices(t *testing.T) {
 		all := missing(t, absent)
 		p := start(t, request(t, func(r *Request) { r.Config.CgroupParent, r.Config.PID = parent, ModePod }))
 		group, err := hierarchy.At(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		if pids, err := group.Procs(); err != nil || len(pids) != 1 || pids[0] != p.Pid() {
 			t.Errorf("processes in %s = %v, %v, want %d", path, pids, err, p.Pid())
 		}
@@ -146,9 +139,7 @@ func TestCgroupParent_GoesWithThePodOfADeadShim(t *testing.T) {
 	if err == nil {
 		err = p.Start(t.Context())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	container := missing(t, absent+"/c1")
 	if _, err := hierarchy.Make(absent+"/c1", container); err != nil {
 		t.Fatal(err)
@@ -179,23 +170,17 @@ func TestCgroupParent_OfAPodThatFailsLeavesNothing(t *testing.T) {
 		"a name that none can have":  func(r *Request) { r.Config.CgroupParent = absent + "/a\nb" },
 		"no place for the list": func(r *Request) {
 			r.Config.CgroupParent = absent
-			if err := os.Mkdir(filepath.Join(r.Bundle, madeFile), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, os.Mkdir(filepath.Join(r.Bundle, madeFile), 0o700))
 		},
 		"no place for the files": func(r *Request) {
 			r.Config.CgroupParent = absent
-			if err := os.MkdirAll(filepath.Join(r.Bundle, etcDir, "x"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, os.MkdirAll(filepath.Join(r.Bundle, etcDir, "x"), 0o700))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request(t, change)
 			before, err := os.ReadDir(r.Bundle)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			if _, err := Create(t.Context(), r, thread); err == nil || len(before) == 0 && !errdefs.IsInvalidArgument(err) {
 				t.Errorf("Create() = %v, want an error, of the class of an invalid argument if the request is wrong", err)
 			}

@@ -18,6 +18,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // captured is a configuration with most fields of CRI's message, also those that a shim does not act on, encoded by
@@ -25,17 +26,13 @@ import (
 func captured(tb testing.TB) []byte {
 	tb.Helper()
 	data, err := os.ReadFile("testdata/podsandboxconfig-1.37.bin")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	return data
 }
 
 func TestDecodeConfig_ReadsWhatCRIEncodes(t *testing.T) {
 	got, err := DecodeConfig(captured(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	want := Config{
 		CRI:          got.CRI,
 		Hostname:     "web-0",
@@ -86,9 +83,7 @@ func TestDecodeConfig_AddsTheDefaultsOfCRI(t *testing.T) {
 		}), nil},
 	} {
 		data, err := proto.Marshal(&cri.PodSandboxConfig{Linux: test.linux})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		got, err := DecodeConfig(data)
 		if diff := cmp.Diff(test.want, got.Sysctls); diff != "" || err != nil {
 			t.Errorf("%s: %v, sysctls (-want +got):\n%s", name, err, diff)
@@ -103,9 +98,7 @@ func withNamespaces(o *cri.NamespaceOption) *cri.LinuxPodSandboxConfig {
 func TestDecodeConfig_SkipsUnknownFields(t *testing.T) {
 	data := captured(t)
 	want, err := DecodeConfig(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	data = protowire.AppendTag(data, 99, protowire.BytesType)
 	data = protowire.AppendString(data, "of a CRI to come")
 	data = protowire.AppendTag(data, 100, protowire.VarintType)
@@ -121,9 +114,7 @@ func TestDecodeConfig_RefusesGarbage(t *testing.T) {
 	mode, err := proto.Marshal(&cri.PodSandboxConfig{Linux: withNamespaces(&cri.NamespaceOption{
 		UsernsOptions: &cri.UserNamespace{Mode: cri.NamespaceMode_TARGET},
 	})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	for name, value := range map[string][]byte{
 		"half a message":                  data[:len(data)/2],
 		"text":                            []byte("hostname: web-0"),

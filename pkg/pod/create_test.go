@@ -17,21 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestCreate_MakesTheFiles(t *testing.T) {
 	hosts, err := readHost("/etc/hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	resolv, err := readHost("/etc/resolv.conf", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	name, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	dns := &DNSConfig{Servers: []string{"10.0.0.10", "fe80::1%eth0"}, Searches: []string{"a.svc", "b"}, Options: []string{"ndots:5", "edns0"}}
 	for title, test := range map[string]struct {
 		config                  Config
@@ -73,9 +68,7 @@ func TestCreate_MountsSharedMemory(t *testing.T) {
 				}
 			}))
 			var fs unix.Statfs_t
-			if err := unix.Statfs(filepath.Join(p.Bundle, "shm"), &fs); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, unix.Statfs(filepath.Join(p.Bundle, "shm"), &fs))
 			// The kernel rounds up to pages.
 			if got := fs.Blocks * uint64(fs.Bsize); fs.Type != unix.TMPFS_MAGIC || got < want || got >= want+uint64(os.Getpagesize()) {
 				t.Errorf("shm has type %#x and %d bytes, want a tmpfs of %d", fs.Type, got, want)
@@ -125,9 +118,7 @@ func TestCreate_Refuses(t *testing.T) {
 		return func(r *Request) { r.Config.User = &idmap.Mappings{UIDs: uids, GIDs: gids} }
 	}
 	fifo := filepath.Join(t.TempDir(), "fifo")
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Mkfifo(fifo, 0o600))
 	long := strings.Repeat("a", 1025)
 	for name, test := range map[string]struct {
 		change func(*Request)
@@ -220,9 +211,7 @@ func TestCreate_FailureLeavesWhatWasThere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := request(t)
 			mine := filepath.Join(r.Bundle, name)
-			if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, os.WriteFile(mine, []byte("mine"), 0o600))
 			_, err := Create(t.Context(), r, thread)
 			if !errors.Is(err, os.ErrExist) || !strings.Contains(err.Error(), mine) {
 				t.Errorf("Create where %s exists = %v, want that it does", name, err)
@@ -246,9 +235,7 @@ func TestCgroupParent_IsFound(t *testing.T) {
 	}
 	slice := filepath.Join(root, "podtest.slice")
 	for _, dir := range []string{filepath.Join(root, name), slice, filepath.Join(slice, "podtest-a.slice")} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, os.Mkdir(dir, 0o755))
 		t.Cleanup(func() {
 			if err := os.Remove(dir); err != nil {
 				t.Error(err)
@@ -280,14 +267,10 @@ func TestCgroupParent_IsFound(t *testing.T) {
 func TestRemove_IsCloseForADeadShim(t *testing.T) {
 	r := request(t)
 	p, err := Create(t.Context(), r, thread)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	// A file in use does not keep the mount.
 	file, err := os.OpenFile(filepath.Join(p.Bundle, "shm", "in use"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer file.Close()
 	for range 2 {
 		if err := Remove(r.Bundle); err != nil {

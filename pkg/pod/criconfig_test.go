@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/protofield"
 )
 
@@ -18,12 +19,8 @@ import (
 func fromJSON(t *testing.T, m *cri.PodSandboxConfig) (want CRIConfig) {
 	t.Helper()
 	data, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, &want); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
+	testx.Must(t, json.Unmarshal(data, &want))
 	return want
 }
 
@@ -62,9 +59,7 @@ func TestCRIConfig_IsWhatCRISays(t *testing.T) {
 		},
 	} {
 		data, err := proto.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		var got CRIConfig
 		if err := protofield.Unmarshal(data, &got); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -80,9 +75,7 @@ func TestCRIConfig_IsWhatCRISays(t *testing.T) {
 func FuzzCRIConfig(f *testing.F) {
 	f.Add(captured(f))
 	every, err := proto.Marshal(everyField())
-	if err != nil {
-		f.Fatal(err)
-	}
+	testx.Must(f, err)
 	f.Add(every)
 	f.Add(append(every, captured(f)...)) // a message that is sent in pieces is merged
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -91,9 +84,7 @@ func FuzzCRIConfig(f *testing.F) {
 			return
 		}
 		var got CRIConfig
-		if err := protofield.Unmarshal(data, &got); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, protofield.Unmarshal(data, &got))
 		if diff := cmp.Diff(fromJSON(t, &want), got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}

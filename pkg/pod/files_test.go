@@ -12,15 +12,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // The bundle is in a file system that all pods of a node share, and a container writes to the files as it likes.
 func TestPodFiles_TakeNoRoomOfTheBundle(t *testing.T) {
 	p := create(t, request(t))
 	var bundle unix.Stat_t
-	if err := unix.Stat(p.Bundle, &bundle); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Stat(p.Bundle, &bundle))
 	const most = 2 << 20
 	var written int64
 	for _, name := range etcFiles {
@@ -33,9 +33,7 @@ func TestPodFiles_TakeNoRoomOfTheBundle(t *testing.T) {
 		if !errors.Is(err, unix.ENOSPC) {
 			t.Errorf("write of 4 MiB to %s = %v, want %v", path, err, unix.ENOSPC)
 		}
-		if err := unix.Stat(path, &file); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, unix.Stat(path, &file))
 		written += file.Size
 	}
 	if written < etcRoom || written > most {
@@ -44,9 +42,7 @@ func TestPodFiles_TakeNoRoomOfTheBundle(t *testing.T) {
 
 	var fs unix.Statfs_t
 	dir := filepath.Join(p.Bundle, etcDir)
-	if err := unix.Statfs(dir, &fs); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Statfs(dir, &fs))
 	if want := int64(unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC); fs.Type != unix.TMPFS_MAGIC || fs.Flags&want != want {
 		t.Errorf("file system of type %#x, flags %#x, want a tmpfs with %#x", fs.Type, fs.Flags, want)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/reaper"
 )
@@ -55,9 +56,7 @@ func request(t *testing.T, change ...func(*Request)) Request {
 func create(t *testing.T, r Request) *Pod {
 	t.Helper()
 	p, err := Create(t.Context(), r, thread)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	t.Cleanup(func() {
 		for range 2 {
 			if err := p.Close(); err != nil {
@@ -72,9 +71,7 @@ func create(t *testing.T, r Request) *Pod {
 func start(t *testing.T, r Request) *Pod {
 	t.Helper()
 	p := create(t, r)
-	if err := p.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, p.Start(t.Context()))
 	return p
 }
 
@@ -102,9 +99,7 @@ func nothingLeft(t *testing.T, bundle string) {
 func namespace(t *testing.T, task, name string) string {
 	t.Helper()
 	link, err := os.Readlink("/proc/" + task + "/ns/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	return link
 }
 
@@ -112,9 +107,7 @@ func namespace(t *testing.T, task, name string) string {
 func children(t *testing.T) (pids []string) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/self/task/*/children")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -129,9 +122,7 @@ func children(t *testing.T) (pids []string) {
 func descriptors(t *testing.T) int {
 	t.Helper()
 	files, err := filepath.Glob("/proc/self/fd/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	return len(files)
 }
 
@@ -139,9 +130,7 @@ func descriptors(t *testing.T) int {
 func pinned(t *testing.T, pid int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "netns")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.WriteFile(path, nil, 0o600))
 	source := fmt.Sprintf("/proc/%d/ns/net", pid)
 	f := func() error { return unix.Mount(source, path, "", unix.MS_BIND, "") }
 	if pid == 0 {
@@ -154,9 +143,7 @@ func pinned(t *testing.T, pid int) string {
 			return inner()
 		}
 	}
-	if err := osthread.Run(f); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, osthread.Run(f))
 	t.Cleanup(func() {
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -169,8 +156,6 @@ func pinned(t *testing.T, pid int) string {
 func inode(t *testing.T, path, name string) string {
 	t.Helper()
 	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Stat(path, &st))
 	return fmt.Sprintf("%s:[%d]", name, st.Ino)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/selinux/go-selinux"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // onSELinux is label.InitLabels of a machine with SELinux, on which the categories c5 and c9 are the next.
@@ -105,9 +106,7 @@ func TestPodFiles_AreLabelled(t *testing.T) {
 		t.Skip("SKIPPED: needs SELinux (add \"selinux\" to SHIM_TEST_REQUIRE to make this a failure)")
 	}
 	p := create(t, request(t, func(r *Request) { r.Config.SELinux = &SELinuxOptions{Level: "s0:c1,c2"} }))
-	if err := os.WriteFile(filepath.Join(p.Bundle, "shm", "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.WriteFile(filepath.Join(p.Bundle, "shm", "file"), nil, 0o600))
 	for _, name := range []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", "shm", "shm/file"} {
 		got, err := selinux.FileLabel(filepath.Join(p.Bundle, name))
 		if err != nil || !strings.HasSuffix(got, ":object_r:container_file_t:s0:c1,c2") {

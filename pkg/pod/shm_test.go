@@ -13,13 +13,13 @@ import (
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestShmSize_IsAtMostTheOptionAndTheMemoryOfThePod(t *testing.T) {
 	var machine unix.Sysinfo_t
-	if err := unix.Sysinfo(&machine); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Sysinfo(&machine))
 	half := machine.Totalram * uint64(machine.Unit) / 2
 	limited := func(bytes int64) *Resources { return &Resources{MemoryLimit: bytes} }
 	for name, test := range map[string]struct {
@@ -62,17 +62,13 @@ func TestShmSize_IsAtMostTheMemoryOfTheCgroupParent(t *testing.T) {
 	}
 	parent := fmt.Sprintf("/pod-test-shm-%d", os.Getpid())
 	dir := filepath.Join(root, parent)
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.Mkdir(dir, 0o755))
 	t.Cleanup(func() {
 		if err := os.Remove(dir); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := os.WriteFile(filepath.Join(dir, file), []byte("134217728"), 0); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.WriteFile(filepath.Join(dir, file), []byte("134217728"), 0))
 	for _, parent := range []string{parent, parent + "/of/the/pod"} { // the second is made with the pod
 		asking := func(size string) Request {
 			return request(t, func(r *Request) {

@@ -56,9 +56,7 @@ func TestStart_MainThreadHoldsTheNamespaces(t *testing.T) {
 
 func TestHostname_IsTheHostsByDefault(t *testing.T) {
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	for _, pid := range []Mode{ModeContainer, ModePod} { // on the main thread, and in a process
 		t.Run(pid.String(), func(t *testing.T) {
 			p := start(t, request(t, func(r *Request) { r.Config.Hostname, r.Config.PID = "", pid }))
@@ -158,13 +156,9 @@ var mapping = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 6553
 func inUserNamespace(t *testing.T, ids []specs.LinuxIDMapping) string {
 	t.Helper()
 	h, err := nsholder.Start(t.Context(), nsholder.Config{Make: unix.CLONE_NEWNET, Map: &idmap.Mappings{UIDs: ids, GIDs: ids}, UID: 1, GID: 1}, thread, testReaper)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	path := pinned(t, h.Pid())
-	if err := h.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, h.Kill(t.Context()))
 	return path
 }
 
@@ -177,9 +171,7 @@ func TestUserNamespace_IsTheOwnerOfTheNetwork(t *testing.T) {
 		t.Errorf("net namespace = %s, want the given one, %s", got, want)
 	}
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer file.Close()
 	owner, err := ownerOf(file)
 	if err != nil || owner == nil {
@@ -264,9 +256,7 @@ func TestStart_TwiceAndCancelled(t *testing.T) {
 	if err := p.Start(ended); !errors.Is(err, context.Canceled) {
 		t.Errorf("Start with a context that has ended = %v, want %v", err, context.Canceled)
 	}
-	if err := p.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, p.Start(t.Context()))
 	if err := p.Start(t.Context()); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("Start of a started pod = %v, want %v", err, errdefs.ErrFailedPrecondition)
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestSysctls_Names(t *testing.T) {
@@ -75,9 +76,7 @@ func TestSysctls_AreThePods(t *testing.T) {
 				}
 				return nil
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			if dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); dumpable != 1 || os.Geteuid() != 0 {
 				t.Errorf("the shim is dumpable: %d (%v), and user %d, want 1 and 0", dumpable, err, os.Geteuid())
 			}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/protofield"
 )
 
@@ -31,9 +32,7 @@ func FuzzDecode(f *testing.F) {
 		}, Options: &anypb.Any{TypeUrl: "u", Value: []byte{1}},
 		NetnsPath: "/n", Annotations: map[string]string{"a": "1", "": ""},
 	})
-	if err != nil {
-		f.Fatal(err)
-	}
+	testx.Must(f, err)
 	f.Add(data)
 	f.Add(append(data, data...))                 // a message in two pieces is merged
 	f.Add([]byte{1 << 3, 5})                     // a number in place of a string is skipped
@@ -58,21 +57,15 @@ func FuzzDecode(f *testing.F) {
 func discardUnknown(t *testing.T, m *sandboxapi.CreateSandboxRequest) proto.Message {
 	t.Helper()
 	data, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	known := &sandboxapi.CreateSandboxRequest{}
-	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, known); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, known))
 	return known
 }
 
 func TestDecode_Numbers(t *testing.T) {
 	data, err := proto.Marshal(&sandboxapi.SandboxStatusRequest{Verbose: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	var verbose bool
 	if err := protofield.Decode(data, nil, &verbose); err != nil || !verbose {
 		t.Errorf("verbose = %t, %v, want true", verbose, err)
@@ -98,9 +91,7 @@ func TestEncode_IsReadByTheLibrary(t *testing.T) {
 		{CreatedAt: none},
 	} {
 		data, err := protofield.Encode(want.SandboxID, want.Pid, want.State, want.Info, want.CreatedAt, want.ExitedAt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		got := &sandboxapi.SandboxStatusResponse{}
 		if err := proto.Unmarshal(data, got); err != nil || !proto.Equal(got, want) {
 			t.Errorf("the library reads %v, %v, want %v", got, err, want)

@@ -15,19 +15,16 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cpuset"
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/resources"
 )
 
 func host(tb testing.TB, unified bool) resources.Host {
 	tb.Helper()
 	cpus, err := cpuset.Parse("0-3")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	nodes, err := cpuset.Parse("0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	return resources.Host{Unified: unified, CPUs: cpus, Nodes: nodes, PageSizes: []string{"1GB", "2MB"}}
 }
 
@@ -195,9 +192,7 @@ func TestReadHost(t *testing.T) {
 		CPU: &specs.LinuxCPU{Cpus: "0", Mems: "0"}, HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "2MB"}},
 	})
 	zero, err := cpuset.Parse("0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	if !zero.Subset(h.CPUs) {
 		t.Errorf("ReadHost().CPUs = %s, want 0 among them", h.CPUs)
 	}

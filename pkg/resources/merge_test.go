@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/resources"
 )
 
@@ -86,9 +87,7 @@ func parse[T any](t *testing.T, text string) T {
 func encode(t *testing.T, v any) any {
 	t.Helper()
 	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	return parse[any](t, string(data))
 }
 

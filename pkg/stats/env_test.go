@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/stats"
 )
 
@@ -107,9 +108,7 @@ func makeCgroup(tb testing.TB, parents map[string]string) map[string]string {
 func delegate(tb testing.TB, dir string) {
 	tb.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	for name := range strings.FieldsSeq(string(b)) {
 		control(tb, dir, "cgroup.subtree_control", "+"+name)
 	}
@@ -118,9 +117,7 @@ func delegate(tb testing.TB, dir string) {
 // control writes to a control file.
 func control(tb testing.TB, dir, file, value string) {
 	tb.Helper()
-	if err := os.WriteFile(filepath.Join(dir, file), []byte(value), 0); err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, os.WriteFile(filepath.Join(dir, file), []byte(value), 0))
 }
 
 // removeDir removes a cgroup. The kernel refuses for a moment after the last process ended.
@@ -143,16 +140,10 @@ func process(tb testing.TB, paths map[string]string, commands string) {
 	tb.Helper()
 	cmd := exec.Command("/bin/sh", "-c", "read go; "+commands+"; echo; read end")
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
+	testx.Must(tb, cmd.Start())
 	tb.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()         // the signal is what is wanted
@@ -222,23 +213,8 @@ func steady[A, B any](tb testing.TB, ours func() A, theirs func() B) (A, B) {
 func number(tb testing.TB, dir, file string) uint64 {
 	tb.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, file))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	return n
-}
-
-// put writes a file of a cgroup that is none.
-func put(tb testing.TB, path, content string) {
-	tb.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		tb.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		tb.Fatal(err)
-	}
 }

@@ -15,6 +15,7 @@ import (
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
 
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/stats"
 )
 
@@ -23,14 +24,10 @@ func seed(f *testing.F, file string) {
 	f.Helper()
 	for _, pattern := range []string{"testdata/v1/*/", "testdata/v2/"} {
 		names, err := filepath.Glob(pattern + file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		testx.Must(f, err)
 		for _, name := range names {
 			text, err := os.ReadFile(name)
-			if err != nil {
-				f.Fatal(err)
-			}
+			testx.Must(f, err)
 			f.Add(text)
 		}
 	}

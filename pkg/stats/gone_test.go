@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/stats"
 )
 
@@ -83,9 +84,7 @@ func TestReader_CgroupThatIsMadeAgain(t *testing.T) {
 				}
 				for _, dir := range paths {
 					removeDir(t, dir)
-					if err := os.Mkdir(dir, 0o755); err != nil {
-						t.Fatal(err)
-					}
+					testx.Must(t, os.Mkdir(dir, 0o755))
 				}
 			}
 		})
@@ -104,7 +103,7 @@ func TestReader_NamesAFileThatItCannotParse(t *testing.T) {
 		{"", "rdma.max", "mlx4_0 hca_object=4294967296\n", `rdma.max: mlx4_0: hca_object: 4294967296: must be at most 4294967295`},
 	} {
 		dir := t.TempDir()
-		put(t, filepath.Join(dir, tt.file), tt.content)
+		testx.Write(t, filepath.Join(dir, tt.file), tt.content)
 		_, err := open(t, cgroup.New(map[string]string{tt.controller: dir})).Read()
 		if err == nil || !errdefs.IsInternal(err) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("Read with %s %q: %v, want internal: …%s…", tt.file, tt.content, err, tt.want)
@@ -116,9 +115,7 @@ func TestReader_NamesAFileThatItCannotParse(t *testing.T) {
 func descriptors(tb testing.TB, paths map[string]string) int {
 	tb.Helper()
 	links, err := filepath.Glob("/proc/self/fd/*")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	n := 0
 	for _, link := range links {
 		target, _ := os.Readlink(link) // the one of Glob is closed

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // disk is a block device of this machine.
@@ -32,9 +33,7 @@ func mountedDisk(tb testing.TB) disk {
 	tb.Helper()
 	needRoot(tb)
 	text, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	for line := range strings.Lines(string(text)) {
 		// 36 25 254:0 / /disk rw,relatime shared:1 - ext4 /dev/vda rw (proc_pid_mountinfo(5))
 		before, after, _ := strings.Cut(line, " - ")
@@ -58,17 +57,13 @@ func mountedDisk(tb testing.TB) disk {
 func (d disk) writes(tb testing.TB) string {
 	tb.Helper()
 	f, err := os.CreateTemp(d.dir, "shim-test-stats-")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	tb.Cleanup(func() {
 		if err := os.Remove(f.Name()); err != nil {
 			tb.Error(err)
 		}
 	})
-	if err := f.Close(); err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, f.Close())
 	return fmt.Sprintf("dd if=/dev/zero of=%[1]s bs=64k count=16 oflag=direct 2>&-; "+
 		"dd if=%[1]s of=/dev/null bs=64k count=8 iflag=direct 2>&-", f.Name())
 }

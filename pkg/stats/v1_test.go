@@ -14,19 +14,16 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // loader reads as containerd-shim-runc-v2 does: cgroup1.Load once, Stat for each request.
 func loader(tb testing.TB, c *cgroup.Cgroup) cgroup1.Cgroup {
 	tb.Helper()
 	path, err := filepath.Rel("/sys/fs/cgroup/memory", c.Path("memory"))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	load, err := cgroup1.Load(cgroup1.StaticPath("/" + path))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	return load
 }
 
@@ -34,9 +31,7 @@ func loader(tb testing.TB, c *cgroup.Cgroup) cgroup1.Cgroup {
 func theirsV1(tb testing.TB, load cgroup1.Cgroup) *v1.Metrics {
 	tb.Helper()
 	m, err := load.Stat(cgroup1.IgnoreNotExist)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	return m
 }
 
@@ -136,9 +131,7 @@ func TestV1_TextIsParsedAsContainerdCgroupsDoes(t *testing.T) {
 	}{
 		cgroup1.NewPids(root), cgroup1.NewCpu(root), cgroup1.NewCpuacct(root), cgroup1.NewMemory(root), cgroup1.NewBlkio(root),
 	} {
-		if err := controller.Stat("/", want); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, controller.Stat("/", want))
 	}
 	got := read[*v1.Metrics](t, open(t, mountedV1()))
 	// The name of the device is that of this machine, and theirs has only what /proc/partitions lists.
@@ -189,7 +182,7 @@ func TestV1_BlockDevicesAreCountedWhereTheKernelCountsThem(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			for file, content := range tt.files {
-				put(t, filepath.Join(dir, file), content)
+				testx.Write(t, filepath.Join(dir, file), content)
 			}
 			got := read[*v1.Metrics](t, open(t, cgroup.New(map[string]string{"blkio": dir})))
 			if diff := cmp.Diff(&v1.Metrics{Blkio: tt.want}, got, protocmp.Transform()); diff != "" {
@@ -212,7 +205,7 @@ func TestV1_ReadsAnyMountPointAndOnlyExistingFiles(t *testing.T) {
 		"huge/hugetlb.1GB.usage_in_bytes":   "8\n",
 		"huge/hugetlb.1GB.rsvd.usage_bytes": "9\n",
 	} {
-		put(t, filepath.Join(dir, file), content)
+		testx.Write(t, filepath.Join(dir, file), content)
 	}
 	c := cgroup.New(map[string]string{
 		"pids": dir + "/odd mount", "cpu": dir + "/cpu,cpuacct/x", "memory": dir + "/removed", "name=systemd": dir,

@@ -17,24 +17,21 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // managerV2 reads as containerd-shim-runc-v2 does.
 func managerV2(tb testing.TB, dir string) *cgroup2.Manager {
 	tb.Helper()
 	m, err := cgroup2.Load("/", cgroup2.WithMountpoint(dir))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	return m
 }
 
 func theirsV2(tb testing.TB, m *cgroup2.Manager) *v2.Metrics {
 	tb.Helper()
 	metrics, err := m.Stat()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testx.Must(tb, err)
 	return metrics
 }
 
@@ -255,7 +252,7 @@ func TestV2_ReadsOnlyExistingFiles(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			for file, content := range tt.files {
-				put(t, filepath.Join(dir, file), content)
+				testx.Write(t, filepath.Join(dir, file), content)
 			}
 			got := read[*v2.Metrics](t, open(t, cgroup.New(map[string]string{"": dir})))
 			if diff := cmp.Diff(tt.want, got, protocmp.Transform()); diff != "" {
@@ -272,7 +269,7 @@ func TestReader_ReadsAFileThatOutgrowsTheBuffer(t *testing.T) {
 	for range devices {
 		text = append(text, "8:0 rbytes=18446744073709551615 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n"...)
 	}
-	put(t, filepath.Join(dir, "io.stat"), string(text))
+	testx.Write(t, filepath.Join(dir, "io.stat"), string(text))
 	m := read[*v2.Metrics](t, open(t, cgroup.New(map[string]string{"": dir})))
 	if got := len(m.GetIo().GetUsage()); got != devices {
 		t.Errorf("%d devices, want %d", got, devices)

@@ -14,6 +14,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // asleep reports whether n goroutines of this package wait in the poller.
@@ -49,7 +51,7 @@ func TestClose_ReturnsWhereverTheCopyingStands(t *testing.T) {
 			t.Helper()
 			r := newEnv(t, false, "stdin", "stdout", "stderr")
 			r.run("sleep", "1000")
-			eventually(t, "the copiers sleep", asleep(3))
+			testx.Eventually(t, "the copiers sleep", asleep(3))
 			return r
 		}},
 		{"the reader of stdout does not read", func(t *testing.T) *env {
@@ -59,7 +61,7 @@ func TestClose_ReturnsWhereverTheCopyingStands(t *testing.T) {
 			process := r.process()
 			r.started()
 			flood(process)
-			eventually(t, "the copier is blocked", blocked)
+			testx.Eventually(t, "the copier is blocked", blocked)
 			return r
 		}},
 		{"nobody reads stdout", func(t *testing.T) *env {
@@ -68,7 +70,7 @@ func TestClose_ReturnsWhereverTheCopyingStands(t *testing.T) {
 			process := r.process()
 			r.started()
 			flood(process)
-			eventually(t, "the copier is blocked", blocked)
+			testx.Eventually(t, "the copier is blocked", blocked)
 			return r
 		}},
 		{"the process does not read stdin", func(t *testing.T) *env {
@@ -77,7 +79,7 @@ func TestClose_ReturnsWhereverTheCopyingStands(t *testing.T) {
 			r.run("sleep", "1000")
 			in := r.client("stdin")
 			flood(in)
-			eventually(t, "the copier is blocked", blocked)
+			testx.Eventually(t, "the copier is blocked", blocked)
 			return r
 		}},
 		{"the process of a terminal does not read", func(t *testing.T) *env {
@@ -85,16 +87,12 @@ func TestClose_ReturnsWhereverTheCopyingStands(t *testing.T) {
 			r := newEnv(t, true, "stdin", "stdout")
 			slave := openSlave(t, r.attach())
 			tio, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			tio.Lflag &^= unix.ICANON | unix.ECHO // a terminal that reads by line drops what is too much
-			if err := unix.IoctlSetTermios(int(slave.Fd()), unix.TCSETS, tio); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, unix.IoctlSetTermios(int(slave.Fd()), unix.TCSETS, tio))
 			r.started()
 			flood(r.client("stdin"))
-			eventually(t, "the copier is blocked", blocked)
+			testx.Eventually(t, "the copier is blocked", blocked)
 			return r
 		}},
 		{"a terminal that nobody has open", func(t *testing.T) *env {
@@ -102,16 +100,14 @@ func TestClose_ReturnsWhereverTheCopyingStands(t *testing.T) {
 			r := newEnv(t, true, "stdin", "stdout")
 			openSlave(t, r.attach()).Close()
 			r.started()
-			eventually(t, "the copiers sleep", asleep(2))
+			testx.Eventually(t, "the copiers sleep", asleep(2))
 			return r
 		}},
 		{"output waits for its first reader", func(t *testing.T) *env {
 			t.Helper()
 			r := newEnv(t, false, "stdout")
-			if err := r.run("echo", "hello").Wait(); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "the copier hands over", func() bool {
+			testx.Must(t, r.run("echo", "hello").Wait())
+			testx.Eventually(t, "the copier hands over", func() bool {
 				return strings.Contains(goroutines(), "(*fifoOutput).end")
 			})
 			return r
@@ -140,9 +136,7 @@ func TestClose_ReturnsWhereverTheCopyingStands(t *testing.T) {
 
 func TestClose_WhatFollowsIsRefused(t *testing.T) {
 	r := newEnv(t, false, "stdin", "stdout")
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, r.Close())
 	if err := r.Started(t.Context()); !errors.Is(err, errdefs.ErrFailedPrecondition) {
 		t.Errorf("Started() = %v, want ErrFailedPrecondition", err)
 	}

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestCopy_EachStreamGoesWhereItBelongs(t *testing.T) {
@@ -23,9 +25,7 @@ func TestCopy_EachStreamGoesWhereItBelongs(t *testing.T) {
 	in := r.client("stdin")
 	write(t, in, "to stdout")
 	in.Close()
-	if err := r.CloseStdin(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, r.CloseStdin())
 	wantRest(t, out, "to stdout")
 	wantRest(t, errs, "to stderr\n")
 }
@@ -61,9 +61,7 @@ func TestCopy_TenMegabytesArriveUnchanged(t *testing.T) {
 	if first.name != "stdin" || first.err != nil {
 		t.Fatalf("first to end: %s with %v, want stdin", first.name, first.err)
 	}
-	if err := r.CloseStdin(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, r.CloseStdin())
 	for range 2 {
 		if got := <-results; got.err != nil || got.n != size || got.sum != first.sum {
 			t.Errorf("%s: %d bytes, error %v, same sum: %t; want %d bytes", got.name, got.n, got.err, got.sum == first.sum, size)
@@ -114,9 +112,7 @@ func TestCopy_ClientSeesTheEndWithoutClose(t *testing.T) {
 	// The process closes one stream and lives on.
 	r.run("sh", "-c", "echo bye; exec >&-; exec sleep 1000")
 	wantRest(t, out, "bye\n")
-	if err := errs.SetReadDeadline(unixPast); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, errs.SetReadDeadline(unixPast))
 	if n, err := errs.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("read of the other stream: %d, %v, want none and no end", n, err)
 	}
@@ -138,18 +134,14 @@ func TestChild_EndsAreBlockingAndClosedOnExec(t *testing.T) {
 	stdin, stdout, stderr := r.Child()
 	for name, f := range map[string]*os.File{"stdin": stdin, "stdout": stdout, "stderr": stderr} {
 		conn, err := f.SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		err = conn.Control(func(fd uintptr) {
 			status, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
 			if err != nil || status&unix.O_NONBLOCK != 0 {
 				t.Errorf("%s: status flags %#x, %v, want no O_NONBLOCK", name, status, err)
 			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 	}
 	for _, fd := range openFDs() {
 		var n int

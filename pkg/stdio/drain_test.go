@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 var unixPast = time.Unix(1, 0)
@@ -41,11 +43,11 @@ func (r *env) drainAsDelete() {
 	defer cancel()
 	drained := make(chan error, 1)
 	go func() { drained <- r.Drain(ctx) }()
-	eventually(r.t, "Drain has looked", func() bool {
+	testx.Eventually(r.t, "Drain has looked", func() bool {
 		return !slices.ContainsFunc(r.outputCopiers(), func(c *copier) bool { return !c.is(func() bool { return c.exited }) })
 	})
 	r.Mark(r.t.Context())
-	eventually(r.t, "all that was written is handed on", func() bool { return r.DrainMayStop(true) })
+	testx.Eventually(r.t, "all that was written is handed on", func() bool { return r.DrainMayStop(true) })
 	cancel()
 	if err := <-drained; err != nil {
 		r.t.Errorf("Drain() = %v, want nil", err)
@@ -116,7 +118,7 @@ func TestDrain_GivesUpOnAnAbsentReader(t *testing.T) {
 	process := r.process()
 	r.started()
 	write(t, process, pattern(2*bufferSize)) // the fifo and the pipe are full
-	eventually(t, "the copier is blocked", blocked)
+	testx.Eventually(t, "the copier is blocked", blocked)
 	process.Close()
 	wantDrainError(t, r.Streams, "drain stdout: N bytes and what is in the pipe are not handed on after T: context deadline exceeded")
 	within(t, "Close", func() { _ = r.Close() })
@@ -124,10 +126,8 @@ func TestDrain_GivesUpOnAnAbsentReader(t *testing.T) {
 
 func TestDrain_SaysThatTheLastBytesHaveNoReader(t *testing.T) {
 	r := newEnv(t, false, "stdout")
-	if err := r.run("echo", "hello").Wait(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "only a reader is missing", func() bool { return r.DrainMayStop(false) })
+	testx.Must(t, r.run("echo", "hello").Wait())
+	testx.Eventually(t, "only a reader is missing", func() bool { return r.DrainMayStop(false) })
 	wantDrainError(t, r.Streams, "drain stdout: the last bytes have no reader after T: context deadline exceeded")
 }
 
@@ -146,7 +146,7 @@ func TestDrainMayStop_LastBytesWithoutAReader(t *testing.T) {
 	}
 	out.Close() // before the output ends: what is in the fifo then is for who has it open
 	process.Close()
-	eventually(t, "the last bytes are abandoned", func() bool { return r.DrainMayStop(false) })
+	testx.Eventually(t, "the last bytes are abandoned", func() bool { return r.DrainMayStop(false) })
 	again := r.client("stdout")
 	wantRest(t, again, "world") // and the end, since somebody has come to read
 	if err := r.Drain(t.Context()); err != nil || !r.DrainMayStop(false) {

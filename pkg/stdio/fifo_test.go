@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestFifo_OutputWaitsForItsReader(t *testing.T) {
@@ -49,9 +51,7 @@ func TestFifo_OutputWaitsForItsReader(t *testing.T) {
 				defer timer.Stop()
 			}
 			out, err := Config{}.openFifoOutput(ctx, path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			if took := time.Since(start); took < tt.want || took > tt.want+patience {
 				t.Errorf("openFifoOutput() took %v, want %v", took, tt.want)
 			}
@@ -84,7 +84,7 @@ func TestFifo_ThatIsReplacedDoesNotHoldUpOpen(t *testing.T) {
 		}
 		opened <- err
 	}()
-	eventually(t, "Open waits for a reader", func() bool {
+	testx.Eventually(t, "Open waits for a reader", func() bool {
 		buf := make([]byte, 1<<20)
 		for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
 			if strings.Contains(stack, "[syscall") && strings.Contains(stack, "containerd/fifo.openFifo") {
@@ -93,9 +93,7 @@ func TestFifo_ThatIsReplacedDoesNotHoldUpOpen(t *testing.T) {
 		}
 		return false
 	})
-	if err := os.Rename(filepath.Join(dir, "other"), path); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.Rename(filepath.Join(dir, "other"), path))
 	within(t, "Open", func() {
 		if err := <-opened; err != nil {
 			t.Error(err)

@@ -17,6 +17,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // holderArg makes this binary a process that keeps the lock of the pipe which is its stdout, or with sizeArg that of the
@@ -82,12 +84,8 @@ func hold(t *testing.T, stdout *os.File, args ...string) (release func()) {
 	cmd := exec.Command(os.Args[0], append([]string{holderArg}, args...)...)
 	cmd.Stdout = stdout
 	told, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
+	testx.Must(t, cmd.Start())
 	release = func() {
 		_ = cmd.Process.Kill() // again is no harm
 		_ = cmd.Wait()
@@ -128,23 +126,19 @@ func TestStreams_DoNotWaitForAWriterThatKeepsThePipeLocked(t *testing.T) {
 			stderr, stdout := r.client("stderr"), r.process()
 			_, _, end := r.Child()
 			other, err := unix.FcntlInt(end.Fd(), unix.F_DUPFD_CLOEXEC, 3) // keeps stderr from ending
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			defer func() { _ = unix.Close(other) }()
 			if _, err := unix.Write(other, []byte("other")); err != nil {
 				t.Fatal(err)
 			}
 			if !tc.before {
 				r.started()
-				eventually(t, "the copiers sleep", asleep(2))
+				testx.Eventually(t, "the copiers sleep", asleep(2))
 			}
 			if tc.anew {
 				given := stdout
 				stdout, err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", given.Fd()), os.O_WRONLY, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testx.Must(t, err)
 				given.Close()
 			}
 			release := hold(t, stdout)

@@ -18,13 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestLogger_ThatGoesOnIsToldToEnd(t *testing.T) {
 	l := newLogged(t, "binary-v2", "waits-for-sigterm", func(c *Config) { c.Host.bounds.leave = 10 * time.Millisecond })
-	if err := l.run("echo", "hello").Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, l.run("echo", "hello").Wait())
 	l.drainAsDelete()
 	within(t, "Close", func() {
 		if err := l.Close(); err != nil {
@@ -40,9 +39,7 @@ func TestLogger_ThatDoesNotEndIsKilled(t *testing.T) {
 	l := newLogged(t, "binary-v2", "stubborn", func(c *Config) {
 		c.Host.bounds = bounds{ready: patience, leave: time.Millisecond, term: 50 * time.Millisecond}
 	})
-	if err := l.run("echo", "hello").Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, l.run("echo", "hello").Wait())
 	within(t, "Close", func() { // without Drain: also an interrupted Create ends the binary
 		if err := l.Close(); !errors.Is(err, errdefs.ErrDataLoss) {
 			t.Errorf("Close() = %v, want ErrDataLoss", err)
@@ -56,9 +53,7 @@ func TestLogger_ThatSIGKILLDoesNotEndIsLeftBehind(t *testing.T) {
 	l := newLogged(t, "binary-v2", "stubborn", func(c *Config) {
 		c.Host.bounds = bounds{ready: patience, leave: time.Millisecond, term: time.Millisecond}
 	})
-	if err := l.run("echo", "hello").Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, l.run("echo", "hello").Wait())
 	release := trace(t, l.binary.cmd.Process.Pid)
 	within(t, "Close", func() {
 		if err := l.Close(); !errors.Is(err, errdefs.ErrAborted) || !strings.Contains(err.Error(), "is left behind") {
@@ -79,7 +74,7 @@ func TestLogger_ThatIsNotReadyAndNotEndedBySIGKILLIsLeftBehind(t *testing.T) {
 		_, err := Open(ctx, Config{Stdout: uri, Host: NewHost("ns", children)}, idmap.Owner{})
 		failed <- err
 	}()
-	eventually(t, "Open waits for the sign", asleepIn("awaitReady"))
+	testx.Eventually(t, "Open waits for the sign", asleepIn("awaitReady"))
 	release := trace(t, children.only())
 	cancel()
 	within(t, "Open", func() {
@@ -88,28 +83,20 @@ func TestLogger_ThatIsNotReadyAndNotEndedBySIGKILLIsLeftBehind(t *testing.T) {
 		}
 	})
 	release()
-	eventually(t, "the binary has ended", func() bool { return children.only() == 0 })
+	testx.Eventually(t, "the binary has ended", func() bool { return children.only() == 0 })
 }
 
 // trace keeps the parent of a process from waiting for it until release.
 func trace(t *testing.T, pid int) (release func()) {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	tracer := exec.CommandContext(t.Context(), exe, loggerArg, "traces", "to", strconv.Itoa(pid))
 	in, err := tracer.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	out, err := tracer.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tracer.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
+	testx.Must(t, tracer.Start())
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "<nil>\n" {
 		t.Fatalf("trace %d: %q, %v", pid, line, err)
 	}
@@ -128,9 +115,9 @@ func TestLogger_ThatReadsNothingHasNoTimeAfterDrain(t *testing.T) {
 	})
 	process := l.process()
 	l.started()
-	eventually(t, "the binary runs", func() bool { _, err := os.Stat(l.to + ".pid"); return err == nil })
+	testx.Eventually(t, "the binary runs", func() bool { _, err := os.Stat(l.to + ".pid"); return err == nil })
 	write(t, process, pattern(2*bufferSize)) // both pipes are full
-	eventually(t, "the copier is blocked", blocked)
+	testx.Eventually(t, "the copier is blocked", blocked)
 	process.Close()
 	wantDrainError(t, l.Streams, "drain stdout: N bytes and what is in the pipe are not handed on after T: context deadline exceeded")
 	within(t, "Close", func() { _ = l.Close() }) // after Drain said that output is lost

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // loggerArg is what makes this binary a logging binary. Its further arguments are a mode, "to", and the file that it
@@ -30,9 +32,7 @@ const loggerArg = "run-as-logger"
 func loggerURI(t *testing.T, scheme, mode, to string) string {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	return fmt.Sprintf("%s://%s?%s=%s&to=%s", scheme, exe, loggerArg, mode, url.QueryEscape(to))
 }
 

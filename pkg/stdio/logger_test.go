@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // logged is an env whose output goes to a logging binary.
@@ -63,9 +64,7 @@ func TestOpen_LogsHaveTheUmaskOfWhoStartedTheShim(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made")
 	strict := func(c *Config) { c.Host.Umask = 0o077 }
 	l := newLogged(t, "binary", "copy", strict)
-	if err := l.run("true").Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, l.run("true").Wait())
 	l.drain()
 	c := Config{Stdout: "file://" + dir + "/log", Host: NewHost("ns", newFakeChildren(t))}
 	strict(&c)
@@ -91,9 +90,7 @@ func TestLogger_GetsBothOutputsAndHasEndedAfterDrain(t *testing.T) {
 			l := newLogged(t, tt.scheme, tt.mode, nil)
 			text := pattern(1 << 20)
 			in := filepath.Join(t.TempDir(), "in")
-			if err := os.WriteFile(in, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, os.WriteFile(in, []byte(text), 0o600))
 			if err := l.run("sh", "-c", "cat "+in+"; echo err >&2").Wait(); err != nil {
 				t.Fatal(err)
 			}
@@ -109,9 +106,7 @@ func TestLogger_GetsStderrWhateverStderrNames(t *testing.T) {
 	for _, stderr := range []string{"", "/nonexistent"} {
 		t.Run(strconv.Quote(stderr), func(t *testing.T) {
 			l := newLogged(t, "binary", "copy", func(c *Config) { c.Stderr = stderr })
-			if err := l.run("sh", "-c", "echo err >&2").Wait(); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, l.run("sh", "-c", "echo err >&2").Wait())
 			l.drain()
 			l.want("err", "err\n")
 		})
@@ -121,7 +116,7 @@ func TestLogger_GetsStderrWhateverStderrNames(t *testing.T) {
 func TestLogger_GetsNothingElse(t *testing.T) {
 	t.Setenv("SECRET", "of the shim")
 	l := newLogged(t, "binary", "tells", func(c *Config) { c.Stdout += "&plain&z=1&a=%26%3D+x&z=2" })
-	eventually(t, "the binary is done", func() bool { _, err := os.Stat(l.to + ".done"); return err == nil })
+	testx.Eventually(t, "the binary is done", func() bool { _, err := os.Stat(l.to + ".done"); return err == nil })
 	l.want("seen", fmt.Sprintf("env %q\nargs %q\nfds %q\n",
 		[]string{"CONTAINER_ID=c1", "CONTAINER_NAMESPACE=ns"},
 		[]string{loggerArg, "tells", "to", l.to, "plain", "", "z", "1", "a", "&= x"},
@@ -134,9 +129,7 @@ func inherited(t *testing.T) (fds []string) {
 	for _, line := range openFDs() {
 		fd, _, _ := strings.Cut(line, " ")
 		n, err := strconv.Atoi(fd)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 		if flags, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 && n > 5 {
 			fds = append(fds, fd)
 		}
@@ -199,9 +192,7 @@ func TestLogger_ProcessOutlivesIt(t *testing.T) {
 			cmd := l.run("sh", "-c", string(bytes.ReplaceAll([]byte(tt.script), []byte("GO"), []byte(gate))))
 			if tt.mode == "die" {
 				within(t, "the logging binary", func() { <-l.binary.exited })
-				if err := os.WriteFile(gate, nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testx.Must(t, os.WriteFile(gate, nil, 0o600))
 			}
 			within(t, "the process", func() {
 				if err := cmd.Wait(); err != nil {
@@ -223,21 +214,15 @@ func TestLogger_ProcessOutlivesIt(t *testing.T) {
 func TestLogger_DrainDoesNotWaitForOneThatAGrandchildKeeps(t *testing.T) {
 	l := newLogged(t, "binary-v2", "copy", nil)
 	cmd := l.run("sh", "-c", "sleep 1000 >/dev/null & echo $! >"+l.to+".pid; echo hello")
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, cmd.Wait())
 	l.drainAsDelete()
 	within(t, "Close", func() { _ = l.Close() })
 	l.want("out", "hello\n")
 	l.want("done", "")
 	b, err := os.ReadFile(l.to + ".pid")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	pid, err := strconv.Atoi(string(bytes.TrimSpace(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Error(err)
 	}

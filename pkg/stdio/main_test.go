@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // patience bounds every wait of the tests; a test that runs into it fails.
@@ -125,9 +126,7 @@ func fifos(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, n := range names {
-		if err := unix.Mkfifo(filepath.Join(dir, n), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, unix.Mkfifo(filepath.Join(dir, n), 0o600))
 	}
 	return dir
 }
@@ -156,21 +155,15 @@ func mustOpen(t *testing.T, c Config) *Streams {
 	t.Helper()
 	c.readersLater = true
 	s, err := Open(t.Context(), c, idmap.Owner{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	t.Cleanup(func() { within(t, "Close", func() { _ = s.Close() }) })
 	return s
 }
 
 func (r *env) started() {
 	r.t.Helper()
-	if err := r.Started(r.t.Context()); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := r.OpenStdin(); err != nil {
-		r.t.Fatal(err)
-	}
+	testx.Must(r.t, r.Started(r.t.Context()))
+	testx.Must(r.t, r.OpenStdin())
 }
 
 // run starts a process with the streams, and has them copied.
@@ -179,9 +172,7 @@ func (r *env) run(args ...string) *exec.Cmd {
 	cmd := exec.Command(args[0], args[1:]...)
 	stdin, stdout, stderr := r.Child()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
-	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
+	testx.Must(r.t, cmd.Start())
 	r.t.Cleanup(func() {
 		_ = cmd.Process.Kill() // most are gone by now
 		_ = cmd.Wait()
@@ -207,9 +198,7 @@ func (r *env) processStdin() *os.File {
 func (r *env) duplicate(f *os.File) *os.File {
 	r.t.Helper()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testx.Must(r.t, err)
 	own := os.NewFile(uintptr(fd), "the process's end")
 	r.t.Cleanup(func() { own.Close() })
 	return own
@@ -223,12 +212,8 @@ func (r *env) client(name string) *os.File {
 		flags = os.O_WRONLY
 	}
 	f, err := os.OpenFile(filepath.Join(r.dir, name), flags|unix.O_NONBLOCK, 0)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if err := f.SetDeadline(time.Now().Add(patience)); err != nil {
-		r.t.Fatal(err)
-	}
+	testx.Must(r.t, err)
+	testx.Must(r.t, f.SetDeadline(time.Now().Add(patience)))
 	r.t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -274,18 +259,6 @@ func within(t *testing.T, what string, f func()) {
 	case <-done:
 	case <-time.After(patience):
 		t.Fatalf("%s does not return:\n%s", what, goroutines())
-	}
-}
-
-// eventually waits for a condition that nothing announces.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !cond(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
-		}
 	}
 }
 

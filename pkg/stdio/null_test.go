@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // nullArg is the argument of this program that tries to change the mount that its stdin is on.
@@ -40,9 +42,7 @@ func TestNull_CannotBeChangedFromAUserNamespace(t *testing.T) {
 		t.Skip("SKIPPED: needs root, to mount")
 	}
 	f, err := null.open(unix.O_RDWR)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer f.Close()
 	cmd := exec.Command(os.Args[0], nullArg)
 	cmd.Stdin = f

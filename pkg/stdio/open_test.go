@@ -14,15 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestOpen_RefusesAndLeavesNothing(t *testing.T) {
 	dir := fifos(t, "in", "out")
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.WriteFile(file, nil, 0o600))
 	host := NewHost("ns", newFakeChildren(t))
 	tests := []struct {
 		name   string
@@ -172,9 +171,7 @@ func TestOpen_FileIsMadeAndAppendedTo(t *testing.T) {
 		if err := r.run("sh", "-c", "echo out; echo err >&2").Wait(); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Drain(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, r.Drain(t.Context()))
 	}
 	b, err := os.ReadFile(path)
 	if err != nil || len(b) != 2*len("out\nerr\n") {
@@ -190,16 +187,10 @@ func TestOpen_FileIsMadeAndAppendedTo(t *testing.T) {
 func TestOpen_PlainPathOfAFileIsAppendedTo(t *testing.T) {
 	checkLeaks(t)
 	path := filepath.Join(t.TempDir(), "100%?log")
-	if err := os.WriteFile(path, []byte("before\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.WriteFile(path, []byte("before\n"), 0o600))
 	r := &env{t, mustOpen(t, Config{Stdout: path}), ""}
-	if err := r.run("echo", "after").Wait(); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Drain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, r.run("echo", "after").Wait())
+	testx.Must(t, r.Drain(t.Context()))
 	if b, err := os.ReadFile(path); err != nil || string(b) != "before\nafter\n" {
 		t.Errorf("file holds %q, %v", b, err)
 	}
@@ -229,9 +220,7 @@ func TestOpen_PipesBelongToTheOwner(t *testing.T) {
 	checkLeaks(t)
 	dir := fifos(t, "stdin", "stdout")
 	var before, after unix.Stat_t
-	if err := unix.Stat(os.DevNull, &before); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Stat(os.DevNull, &before))
 	s, err := Open(t.Context(), Config{Stdin: dir + "/stdin", Stdout: dir + "/stdout"}, idmap.Owner{UID: 1234, GID: 5678})
 	if err != nil {
 		t.Fatal(err) // needs root

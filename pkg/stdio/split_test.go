@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestTerminal_WhetherItHasAStderrBesideIt(t *testing.T) {
@@ -56,18 +57,14 @@ func TestTerminal_BothOutputs(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "echo out; echo error >&2; head -c 300000 /dev/zero >&2")
 	cmd.Stdin, cmd.Stdout = slave, slave
 	_, _, cmd.Stderr = r.Child()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, cmd.Start())
 	slave.Close()
 	r.started()
 	wantRead(t, out, "out\r\n")
 	wantRead(t, errOut, "error\n")
 	rest := make(chan int64)
 	go func() { n, _ := io.Copy(io.Discard, errOut); rest <- n }()
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, cmd.Wait())
 	if err := r.Drain(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestStdin_OutlivesAClientAndEndsAtCloseStdin(t *testing.T) {
@@ -23,9 +25,7 @@ func TestStdin_OutlivesAClientAndEndsAtCloseStdin(t *testing.T) {
 		wantRead(t, out, word)
 	}
 	for range 2 { // idempotent
-		if err := r.CloseStdin(); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, r.CloseStdin())
 	}
 	wantRest(t, out, "")
 }
@@ -37,15 +37,11 @@ func TestCloseStdin_DeliversWhatIsBuffered(t *testing.T) {
 	}{
 		{"the client closes first", func(t *testing.T, r *env, closeClient func() error) {
 			t.Helper()
-			if err := errors.Join(closeClient(), r.CloseStdin()); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, errors.Join(closeClient(), r.CloseStdin()))
 		}},
 		{"the client closes last", func(t *testing.T, r *env, closeClient func() error) {
 			t.Helper()
-			if err := errors.Join(r.CloseStdin(), closeClient()); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, errors.Join(r.CloseStdin(), closeClient()))
 		}},
 	}
 	for _, tt := range tests {
@@ -65,24 +61,18 @@ func TestCloseStdin_DeliversWhatIsBuffered(t *testing.T) {
 // A client that has written its input asks for the task: nerdctl loses the end of its input if there is none.
 func TestStdin_LetsNoClientWriteBeforeOpenStdin(t *testing.T) {
 	r := newEnv(t, false, "stdin")
-	if err := r.Started(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, r.Started(t.Context()))
 	if fd, err := openFD(filepath.Join(r.dir, "stdin"), unix.O_WRONLY|unix.O_NONBLOCK, 0); !errors.Is(err, unix.ENXIO) {
 		t.Fatalf("a client opens stdin before OpenStdin: descriptor %d, %v, want ENXIO", fd, err)
 	}
-	if err := r.OpenStdin(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, r.OpenStdin())
 	r.client("stdin").Close()
 }
 
 func TestCloseStdin_BeforeOpenStdinIsKept(t *testing.T) {
 	r := newEnv(t, false, "stdin")
 	process := r.processStdin()
-	if err := r.CloseStdin(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, r.CloseStdin())
 	r.started()
 	wantRest(t, process, "")
 }
@@ -94,7 +84,7 @@ func TestStdin_EndsWhenTheProcessClosesIt(t *testing.T) {
 	in := r.client("stdin")
 	write(t, in, "line\n")
 	wantRead(t, out, "closed\n")
-	eventually(t, "the client learns that nobody reads", func() bool {
+	testx.Eventually(t, "the client learns that nobody reads", func() bool {
 		_, err := in.WriteString("x")
 		return errors.Is(err, unix.EPIPE)
 	})
@@ -116,7 +106,7 @@ func TestStdin_WaitsInThePollerWhileIdle(t *testing.T) {
 	r := newEnv(t, false, "stdin")
 	r.run("sleep", "1000")
 	r.client("stdin").Close()
-	eventually(t, "the copier of stdin sleeps", func() bool {
+	testx.Eventually(t, "the copier of stdin sleeps", func() bool {
 		return strings.Contains(goroutines(), "[IO wait]")
 	})
 }

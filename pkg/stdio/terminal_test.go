@@ -14,33 +14,27 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // pty makes a pseudo-terminal as a runtime does inside a container.
 func pty(t *testing.T) (master *os.File, path string) {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	master = os.NewFile(uintptr(fd), "/dev/ptmx")
 	t.Cleanup(func() { master.Close() })
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	return master, fmt.Sprintf("/dev/pts/%d", n)
 }
 
 func openSlave(t *testing.T, path string) *os.File {
 	t.Helper()
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	f := os.NewFile(uintptr(fd), path)
 	t.Cleanup(func() { f.Close() })
 	return f
@@ -53,9 +47,7 @@ func (r *env) send(files ...*os.File) {
 	for _, f := range files {
 		fds = append(fds, int(f.Fd()))
 	}
-	if err := unix.Sendmsg(int(r.ConsoleSocket().Fd()), []byte("/dev/ptmx"), unix.UnixRights(fds...), nil, 0); err != nil {
-		r.t.Fatal(err)
-	}
+	testx.Must(r.t, unix.Sendmsg(int(r.ConsoleSocket().Fd()), []byte("/dev/ptmx"), unix.UnixRights(fds...), nil, 0))
 }
 
 // attach hands a new terminal to the Streams, as a runtime would, and returns the path of the process's side.
@@ -74,9 +66,7 @@ func (r *env) runOn(tty string, args ...string) *exec.Cmd {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
+	testx.Must(r.t, cmd.Start())
 	slave.Close()
 	r.t.Cleanup(func() {
 		_ = cmd.Process.Kill() // most are gone by now
@@ -93,9 +83,7 @@ func TestTerminal_CarriesInputAndOutput(t *testing.T) {
 	r.started()
 	wantRead(t, out, "ready\r\n")
 	write(t, r.client("stdin"), "a line\n")
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, cmd.Wait())
 	if err := r.Drain(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -155,9 +143,7 @@ func TestResize(t *testing.T) {
 	want(100, 50)
 	resize(120, 40)
 	want(120, 40)
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, r.Close())
 	if err := r.Resize(1, 1); !errors.Is(err, errdefs.ErrFailedPrecondition) {
 		t.Errorf("Resize after Close: %v, want ErrFailedPrecondition", err)
 	}
@@ -183,7 +169,7 @@ func TestTerminal_SurvivesBeingClosedAndOpenedAgain(t *testing.T) {
 		write(t, slave, line)
 		wantRead(t, out, line[:len(line)-1]+"\r\n")
 		slave.Close()
-		eventually(t, "the copiers sleep", asleep(2))
+		testx.Eventually(t, "the copiers sleep", asleep(2))
 	}
 	slave := openSlave(t, tty)
 	write(t, r.client("stdin"), "answer\n")
@@ -207,9 +193,7 @@ func TestTerminal_CloseStdinTypesTheEndOfFile(t *testing.T) {
 			wantRead(t, out, "\n")
 			write(t, in, tt.input)
 			in.Close()
-			if err := r.CloseStdin(); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, r.CloseStdin())
 			wantRead(t, out, tt.input+"end\n")
 			if err := cmd.Wait(); err != nil {
 				t.Error(err)
@@ -243,9 +227,7 @@ func TestTerminal_DrainLosesNothing(t *testing.T) {
 		r.started()
 		write(t, process, text)
 		process.Close()
-		if err := r.Drain(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, r.Drain(t.Context()))
 		within(t, "Close", func() { _ = r.Close() })
 		wantRest(t, out, text)
 		grandchild.Close()
@@ -272,9 +254,7 @@ func TestStarted_RefusesWhatIsNotOneMaster(t *testing.T) {
 		{"a file", func(t *testing.T, r *env) {
 			t.Helper()
 			f, err := os.Open(os.DevNull)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			defer f.Close()
 			r.send(f)
 		}, errdefs.ErrInvalidArgument, "not a master of a pseudo-terminal: inappropriate ioctl for device: invalid argument"},
@@ -306,16 +286,14 @@ func TestStarted_EndsWithItsContextAndByClose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newEnv(t, true, "stdout")
 			fd, err := unix.FcntlInt(r.ConsoleSocket().Fd(), unix.F_DUPFD_CLOEXEC, 3) // a runtime that hangs
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			runtime := os.NewFile(uintptr(fd), "the runtime's end")
 			defer runtime.Close()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			started := make(chan error, 1)
 			go func() { started <- r.Started(ctx) }()
-			eventually(t, "Started waits", asleep(1))
+			testx.Eventually(t, "Started waits", asleep(1))
 			if name == "Close" {
 				within(t, "Close", func() { _ = r.Close() })
 			} else {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // awaitingReaders reports whether n copiers have bytes that nobody has come to read.
@@ -22,12 +24,10 @@ func awaitingReaders(n int) func() bool {
 
 func TestFifo_EachReaderThatComesLateIsNoticed(t *testing.T) {
 	r := newEnv(t, false, "stdout")
-	if err := r.run("echo", "hello").Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, r.run("echo", "hello").Wait())
 	drained := make(chan error, 1)
 	go func() { drained <- r.Drain(t.Context()) }()
-	eventually(t, "the copier waits for a reader", awaitingReaders(1))
+	testx.Eventually(t, "the copier waits for a reader", awaitingReaders(1))
 	wantRest(t, r.client("stdout"), "hello\n")
 	within(t, "Drain", func() {
 		if err := <-drained; err != nil {
@@ -55,7 +55,7 @@ func (r *env) wantLetGo(want string) {
 			r.t.Errorf("Drain() = %v, want %s", err, want)
 		}
 	})
-	eventually(r.t, "no descriptor of the fifos", func() bool {
+	testx.Eventually(r.t, "no descriptor of the fifos", func() bool {
 		return !slices.ContainsFunc(openFDs(), func(fd string) bool { return strings.Contains(fd, r.dir) })
 	})
 }
@@ -65,7 +65,7 @@ func TestFifo_LastBytesThatNobodyComesToReadAreLetGo(t *testing.T) {
 	if err := r.run("sh", "-c", "echo hello; echo oops >&2").Wait(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the copiers wait for readers", awaitingReaders(2))
+	testx.Eventually(t, "the copiers wait for readers", awaitingReaders(2))
 	r.wantLetGo("drain stdout: the last 6 bytes are not read: nobody came within 1ms: data loss\n" +
 		"drain stderr: the last 5 bytes are not read: nobody came within 1ms: data loss")
 }
@@ -75,7 +75,7 @@ func TestFifo_MoreThanItHoldsThatNobodyComesToReadIsLetGo(t *testing.T) {
 	process := r.process()
 	r.started()
 	write(t, process, pattern(2*bufferSize)) // the fifo and the pipe are full
-	eventually(t, "the copier is blocked", blocked)
+	testx.Eventually(t, "the copier is blocked", blocked)
 	process.Close()
 	r.wantLetGo("drain stdout: N bytes could not be written: data loss") // N depends on how full the fifo's pages are
 }
@@ -100,7 +100,7 @@ func TestFifo_AReaderThatIsThereIsNotLetGo(t *testing.T) {
 	r.started()
 	text := pattern(2 * bufferSize)
 	write(t, process, text)
-	eventually(t, "the copier is blocked", blocked)
+	testx.Eventually(t, "the copier is blocked", blocked)
 	process.Close()
 	drained := make(chan error, 1)
 	go func() { drained <- r.Drain(t.Context()) }()

@@ -14,14 +14,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestWrite_ReaderSeesOneOrTheOther(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	short, long := "s", strings.Repeat("l", 64)
-	if err := Write(path, []byte(short)); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, Write(path, []byte(short)))
 	written := make(chan error, 1)
 	go func() {
 		var err error
@@ -48,9 +48,7 @@ func TestWrite_ReaderSeesOneOrTheOther(t *testing.T) {
 func TestReplace_FailureLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	taken := filepath.Join(dir, "taken")
-	if err := os.Mkdir(taken, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.Mkdir(taken, 0o700))
 	if Write(taken, nil) == nil || Symlink("/", taken) == nil {
 		t.Error("a directory was replaced")
 	}
@@ -64,16 +62,12 @@ func TestWrite_LeavesAllOtherFilesAlone(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
 	other := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if err := errors.Join(Write(other, []byte("other")), Write(path, nil)); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, errors.Join(Write(other, []byte("other")), Write(path, nil)))
 	if got, err := os.ReadFile(other); string(got) != "other" {
 		t.Errorf("the other file has %q, %v", got, err)
 	}
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer root.Close()
 	err = replace(root, "f", func(next string) error {
 		if next[0] != '.' || filepath.Base(next) != next {
@@ -91,20 +85,14 @@ func TestOpenDir_IsNotLedElsewhere(t *testing.T) {
 	top := t.TempDir()
 	host, volume := filepath.Join(top, "host"), filepath.Join(top, "volume")
 	for _, dir := range []string{host, volume, filepath.Join(volume, "dir")} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, os.Mkdir(dir, 0o700))
 	}
 	dir, err := OpenDir(filepath.Join(volume, "dir"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer dir.Close()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 	}
 	must(os.WriteFile(filepath.Join(host, "f"), []byte("host"), 0o600))
 	must(os.Rename(filepath.Join(volume, "dir"), filepath.Join(volume, "away")))
@@ -149,9 +137,7 @@ func TestOpenDir_FollowsVarRun(t *testing.T) {
 func TestSymlink_ReplacesAnother(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "l")
 	for _, target := range []string{"/a", "/b"} {
-		if err := Symlink(target, path); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, Symlink(target, path))
 		if got, err := os.Readlink(path); got != target || err != nil {
 			t.Errorf("link to %q, %v, want %q", got, err, target)
 		}
@@ -171,9 +157,7 @@ func TestRemove_OfNothing(t *testing.T) {
 func TestLock_GivesUpWithItsContext(t *testing.T) {
 	dir := t.TempDir()
 	unlock, err := Lock(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 	defer cancel()
 	_, err = Lock(ctx, dir)
@@ -202,21 +186,15 @@ func TestRemove_OfWhatIsAbsentOnAReadOnlyFileSystem(t *testing.T) {
 		t.Skip("SKIPPED: needs root")
 	}
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, 0); err != nil {
 			t.Error(err)
 		}
 	})
 	there := filepath.Join(dir, "there")
-	if err := Write(there, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, Write(there, nil))
+	testx.Must(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	for name, remove := range map[string]func(string) error{"Remove": Remove, "RemoveAll": RemoveAll} {
 		for _, absent := range []string{"absent", "absent/too"} {
 			if err := remove(filepath.Join(dir, absent)); err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // serial makes the names of the cgroups of one test binary differ.
@@ -41,9 +42,7 @@ func absent(t *testing.T) (path string, tops []string) {
 		t.Skip("SKIPPED: needs root")
 	}
 	found, err := roots()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	tops = slices.Compact(slices.Sorted(maps.Values(found)))
 	first := fmt.Sprintf("shim-test-hierarchy-%d-%d", os.Getpid(), serial.Add(1))
 	t.Cleanup(func() {
@@ -68,27 +67,19 @@ func TestMissingFrom_AnErrorIsNotAbsence(t *testing.T) {
 			t.Errorf("%s: missingFrom = %t, %v, want %t and an error: %t", when, more, err, wantMore, wantErr)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(root, "freezer"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.Mkdir(filepath.Join(root, "freezer"), 0o755))
 	want("all are known", root, false, false)
 	want("it cannot be looked", filepath.Join(root, strings.Repeat("x", 256)), true, true) // ENAMETOOLONG
-	if err := os.Mkdir(filepath.Join(root, "cpuset"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.Mkdir(filepath.Join(root, "cpuset"), 0o755))
 	want("there is another", root, true, false)
 }
 
 func makeAt(t *testing.T, path string) []string {
 	t.Helper()
 	dirs, err := Missing(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	made, err := Make(path, dirs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	if !slices.Equal(made, dirs) {
 		t.Errorf("Make(%q) = %q, want all of it", dirs, made)
 	}
@@ -102,13 +93,9 @@ func TestMake_ContainersCanBeInWhatItMakes(t *testing.T) {
 		t.Errorf("made %q, want %d directories", made, want)
 	}
 	group, err := At(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	p := exec.Command("sleep", "1000")
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, p.Start())
 	t.Cleanup(func() {
 		_ = p.Process.Kill() // it may have ended
 		_ = p.Wait()         // that it was killed is no error
@@ -125,9 +112,7 @@ func TestMake_ContainersCanBeInWhatItMakes(t *testing.T) {
 	if left := RemoveEmpty(made); !slices.Equal(left, made) {
 		t.Errorf("RemoveEmpty(%q) leaves %q, want all: a process is in it", made, left)
 	}
-	if err := group.Kill(t.Context(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, group.Kill(t.Context(), syscall.SIGKILL))
 	_ = p.Wait() // that it was killed is no error
 	for deadline := time.Now().Add(patience); len(RemoveEmpty(made)) > 0; <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -146,9 +131,7 @@ func TestMake_EnablesTheControllersOfVersion2(t *testing.T) {
 	path, tops := absent(t)
 	makeAt(t, path)
 	want, err := os.ReadFile(filepath.Join(tops[0], "cgroup.controllers"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	for dir := path; dir != "/"; dir = filepath.Dir(dir) {
 		got, err := os.ReadFile(filepath.Join(tops[0], dir, "cgroup.controllers"))
 		if err != nil || string(got) != string(want) {
@@ -162,9 +145,7 @@ func TestMake_LeavesWhatIsThere(t *testing.T) {
 	first := makeAt(t, filepath.Dir(filepath.Dir(path)))
 	// One hierarchy has more.
 	owners := filepath.Join(tops[0], filepath.Dir(path))
-	if err := os.Mkdir(owners, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.Mkdir(owners, 0o755))
 	made := makeAt(t, path)
 	if got, want := len(made), 2*len(tops)-1; got != want || slices.Contains(made, owners) {
 		t.Errorf("made %q, want %d directories and not %s", made, want, owners)
@@ -186,12 +167,8 @@ func TestMake_LeavesWhatIsThere(t *testing.T) {
 func TestMake_FailureLeavesNothingOfItsOwn(t *testing.T) {
 	path, tops := absent(t)
 	dirs, err := Missing(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(dirs[0], 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
+	testx.Must(t, os.Mkdir(dirs[0], 0o755))
 	bad := filepath.Join(tops[len(tops)-1], filepath.Dir(path), "a\nb") // the kernel refuses such a name
 	made, err := Make(path, append(slices.Clone(dirs), bad))
 	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "make cgroup") || len(made) > 0 {
@@ -236,18 +213,12 @@ func TestAt_HasTheHierarchiesInWhichTheCgroupIs(t *testing.T) {
 		}
 	}
 	for _, dir := range dirs {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, os.Mkdir(dir, 0o755))
 	}
 	got, err := At(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	found, err := roots()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	for controller, top := range found {
 		want := filepath.Join(top, path)
 		if controller == "systemd" || !slices.Contains(dirs, want) {
@@ -267,9 +238,7 @@ func TestAt_IsNoneWhereOnlyTheSecondVersionHasIt(t *testing.T) {
 	path, _ := absent(t)
 	path = filepath.Dir(filepath.Dir(path))
 	dir := filepath.Join(cgroupRoot, "unified", path)
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.Mkdir(dir, 0o755))
 	t.Cleanup(func() {
 		if err := os.Remove(dir); err != nil {
 			t.Error(err)
@@ -284,17 +253,13 @@ func TestAt_IsNoneWhereOnlyTheSecondVersionHasIt(t *testing.T) {
 func firstDir(t *testing.T, path string) string {
 	t.Helper()
 	found, err := roots()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	return filepath.Join(slices.Min(slices.Collect(maps.Values(found))), path)
 }
 
 func isThere(t *testing.T, dir string) bool {
 	t.Helper()
 	ok, err := isDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	return ok
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // A connection is not closed under somebody who uses it.
@@ -41,19 +43,19 @@ func TestConnect_WaitsForRoomInTheBacklogOfTheBus(t *testing.T) {
 	address := &unix.SockaddrUnix{Name: filepath.Join(t.TempDir(), "bus")}
 	socket := func() int {
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-		must(t, err)
-		t.Cleanup(func() { must(t, unix.Close(fd)) })
+		testx.Must(t, err)
+		t.Cleanup(func() { testx.Must(t, unix.Close(fd)) })
 		return fd
 	}
 	bus := socket()
-	must(t, unix.Bind(bus, address))
-	must(t, unix.Listen(bus, 1))
+	testx.Must(t, unix.Bind(bus, address))
+	testx.Must(t, unix.Listen(bus, 1))
 	for {
 		err := unix.Connect(socket(), address)
 		if errors.Is(err, unix.EAGAIN) {
 			break // it is full
 		}
-		must(t, err)
+		testx.Must(t, err)
 	}
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+address.Name)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

@@ -11,17 +11,15 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestRCUWarmup_LeavesTheProcessWhereItIs(t *testing.T) {
 	before, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	dir, err := ownCgroup()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	members, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {
 		t.Fatalf("processes of the own cgroup: %v", err)
@@ -35,9 +33,7 @@ func TestRCUWarmup_LeavesTheProcessWhereItIs(t *testing.T) {
 		w.Start()
 	})
 	after, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	if string(after) != string(before) {
 		t.Errorf("cgroups after = %q, want %q", after, before)
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // dirManager is a manager whose cgroup is a directory.
@@ -44,7 +46,7 @@ func TestScope_ChangesKeepWhatSystemdWritesAgain(t *testing.T) {
 			s.unified = tc.unified
 			write := func(text string) {
 				for _, file := range keptFiles[:2] { // the kernel has no third
-					must(t, os.WriteFile(filepath.Join(s.Path(""), file), []byte(text), 0o600))
+					testx.Must(t, os.WriteFile(filepath.Join(s.Path(""), file), []byte(text), 0o600))
 				}
 			}
 			write("1")
@@ -55,7 +57,7 @@ func TestScope_ChangesKeepWhatSystemdWritesAgain(t *testing.T) {
 			var got []string
 			for _, file := range keptFiles[:2] {
 				text, err := os.ReadFile(filepath.Join(s.Path(""), file))
-				must(t, err)
+				testx.Must(t, err)
 				got = append(got, string(text))
 			}
 			if got := strings.Join(got, " "); got != tc.want {

@@ -21,6 +21,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/coreos/go-systemd/v22/dbus"
 	"github.com/opencontainers/cgroups"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // silentBus makes the system's D-Bus one that answers each line of the
@@ -29,7 +31,7 @@ func silentBus(t *testing.T, answers ...string) {
 	t.Helper()
 	address := filepath.Join(t.TempDir(), "bus")
 	listener, err := net.Listen("unix", address)
-	must(t, err)
+	testx.Must(t, err)
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+address)
 	var serving sync.WaitGroup
 	serving.Go(func() { // ends with the listener, which the clean-up closes and joins
@@ -53,7 +55,7 @@ func silentBus(t *testing.T, answers ...string) {
 			})
 		}
 	})
-	t.Cleanup(func() { must(t, listener.Close()); serving.Wait() })
+	t.Cleanup(func() { testx.Must(t, listener.Close()); serving.Wait() })
 }
 
 func soon(t *testing.T, cause error) context.Context {
@@ -79,7 +81,7 @@ func TestAwait_IsBounded(t *testing.T) {
 			if took := time.Since(begin); took > timeout/2 {
 				t.Errorf("Await took %v, want it to end with its context", took)
 			}
-			wantText(t, err, "systemd", "D-Bus", "systemctl status")
+			testx.WantText(t, err, "systemd", "D-Bus", "systemctl status")
 		})
 	}
 }
@@ -126,7 +128,7 @@ func TestAsk_TellsAbsentFromSilent(t *testing.T) {
 	if !errors.Is(err, errAbsent) || !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("ask = %v, want that it cannot be reached", err)
 	}
-	wantText(t, err, "systemd", "D-Bus", "no such file")
+	testx.WantText(t, err, "systemd", "D-Bus", "no such file")
 	if err := Await(t.Context()); err != nil {
 		t.Errorf("Await = %v, want none", err)
 	}
@@ -176,7 +178,7 @@ func TestCheckPath_ScopeNames(t *testing.T) {
 			case tc.want != "" && !errdefs.IsInvalidArgument(err):
 				t.Errorf("checks of %q = %v, want invalid argument", tc.path, err)
 			case tc.want != "":
-				wantText(t, err, "linux.cgroupsPath", tc.path, tc.want)
+				testx.WantText(t, err, "linux.cgroupsPath", tc.path, tc.want)
 			}
 		})
 	}
@@ -222,21 +224,5 @@ func TestScope_Properties(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
-
-func wantText(t *testing.T, err error, want ...string) {
-	t.Helper()
-	for _, w := range want {
-		if err == nil || !strings.Contains(err.Error(), w) {
-			t.Errorf("error = %v, which does not say %q", err, w)
-		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 
 	godbus "github.com/godbus/dbus/v5"
 	"github.com/opencontainers/cgroups"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // fakeManager counts the stops of a unit that Apply makes, or fails to make with err.
@@ -47,7 +49,7 @@ func TestUnit_StopsOnlyWhatItMade(t *testing.T) {
 				t.Errorf("Made = %t, want %t", got, tc.want > 0)
 			}
 			for range 2 { // by then the name may be another's
-				must(t, u.Destroy())
+				testx.Must(t, u.Destroy())
 			}
 			if m.stops != tc.want {
 				t.Errorf("the unit was stopped %d times, want %d", m.stops, tc.want)
@@ -56,7 +58,7 @@ func TestUnit_StopsOnlyWhatItMade(t *testing.T) {
 	}
 	m := &fakeManager{stopErr: errors.New("silent")}
 	u := Unit{Manager: m}
-	must(t, u.Apply(1))
+	testx.Must(t, u.Apply(1))
 	if err := u.Destroy(); !errors.Is(err, m.stopErr) || !u.Made() {
 		t.Errorf("Destroy = %v, and then Made = %t, want it to be tried again", err, u.Made())
 	}

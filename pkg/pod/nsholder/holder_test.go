@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestHolder_WithoutAPIDNamespaceStaysInTheShims(t *testing.T) {
@@ -28,11 +29,9 @@ func TestHolder_WithoutAPIDNamespaceStaysInTheShims(t *testing.T) {
 	}
 	// Nothing but SIGKILL ends it.
 	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGCHLD} {
-		if err := unix.Kill(h.Pid(), signal); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, unix.Kill(h.Pid(), signal))
 	}
-	eventually(t, "it sleeps after the signals", func() bool { return status(t, h.Pid(), "State") == "S (sleeping)" })
+	testx.Eventually(t, "it sleeps after the signals", func() bool { return status(t, h.Pid(), "State") == "S (sleeping)" })
 }
 
 func TestHolder_HasNoPrivileges(t *testing.T) {
@@ -143,20 +142,14 @@ func TestHolder_MakesAUserNamespace(t *testing.T) {
 func TestKill_EndsThePIDNamespace(t *testing.T) {
 	h := start(t, full())
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer read.Close()
 	release := testReaper.Suspend()
 	cmd := exec.CommandContext(t.Context(), "nsenter", "-t", strconv.Itoa(h.Pid()), "-p", "cat")
 	cmd.Stdin = read // never ends by itself
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "cat is in the namespace", func() bool { return len(members(t, h.Pid())) == 2 })
-	if err := h.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, cmd.Start())
+	testx.Eventually(t, "cat is in the namespace", func() bool { return len(members(t, h.Pid())) == 2 })
+	testx.Must(t, h.Kill(t.Context()))
 	if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("cat ended with %v, want killed", err)
 	}
@@ -171,9 +164,7 @@ func TestKill_EndsThePIDNamespace(t *testing.T) {
 func members(t *testing.T, pid int) (all []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	want := namespace(t, strconv.Itoa(pid), "pid")
 	for _, e := range entries {
 		if link, err := os.Readlink("/proc/" + e.Name() + "/ns/pid"); err == nil && link == want {
@@ -186,9 +177,7 @@ func members(t *testing.T, pid int) (all []string) {
 func TestExit_OfAHolderThatSomebodyKilled(t *testing.T) {
 	h := start(t, full())
 	for range 50 { // the testReaper would take the status of some
-		if err := unix.Kill(h.Pid(), unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, unix.Kill(h.Pid(), unix.SIGKILL))
 		<-h.Exited()
 		if status, at := h.Exit(); status != 137 || at.IsZero() {
 			t.Errorf("Exit() = %d at %v, want 137 at a time", status, at)
@@ -206,9 +195,7 @@ func TestExit_OfAHolderThatSomebodyKilled(t *testing.T) {
 func status(t *testing.T, pid int, key string) string {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	for line := range strings.Lines(string(data)) {
 		if value, ok := strings.CutPrefix(line, key+":"); ok {
 			return strings.TrimSpace(value)

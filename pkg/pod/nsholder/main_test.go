@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/reaper"
 )
@@ -71,9 +72,7 @@ func full() Config {
 func start(t *testing.T, c Config) *Holder {
 	t.Helper()
 	h, err := Start(t.Context(), c, thread, testReaper)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	t.Cleanup(func() {
 		if err := h.Kill(context.Background()); err != nil {
 			t.Error(err)
@@ -89,9 +88,7 @@ func start(t *testing.T, c Config) *Holder {
 func children(t *testing.T) (pids []string) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/self/task/*/children")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -106,9 +103,7 @@ func children(t *testing.T) (pids []string) {
 func namespace(t *testing.T, task, name string) string {
 	t.Helper()
 	link, err := os.Readlink("/proc/" + task + "/ns/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	return link
 }
 
@@ -131,18 +126,4 @@ func tryIn(t *testing.T, pid int, flags []string, args ...string) (string, error
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
 	return strings.TrimSpace(out.String()), err
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	end := time.After(10 * time.Second)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatal("not within 10 s: " + what)
-		}
-	}
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 func TestHolder_DiesWithTheShim(t *testing.T) {
@@ -28,32 +29,22 @@ func TestHolder_DiesWithTheShim(t *testing.T) {
 	cmd.Env = append(os.Environ(), asShimEnv+"=1")
 	cmd.Stderr = t.Output()
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
+	testx.Must(t, cmd.Start())
 	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	if got := status(t, pid, "PPid"); got != strconv.Itoa(cmd.Process.Pid) {
 		t.Errorf("PPid = %s, want the shim, %d", got, cmd.Process.Pid)
 	}
 	// Not the test's: its threads come and go.
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, cmd.Process.Kill())
 	if err := cmd.Wait(); err == nil {
 		t.Error("the shim ended with success, want killed")
 	}
 	release()
-	eventually(t, "the holder is gone", func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
+	testx.Eventually(t, "the holder is gone", func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
 }
 
 // failures are configurations that fail, each at another step.
@@ -64,9 +55,7 @@ func failures(t *testing.T) map[string]struct {
 } {
 	t.Helper()
 	file, err := os.Open("/dev/null")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	t.Cleanup(func() { _ = file.Close() })
 	with := func(change func(*Config)) Config {
 		c := full()
@@ -74,9 +63,7 @@ func failures(t *testing.T) map[string]struct {
 		return c
 	}
 	own, err := os.Open("/proc/thread-self/ns/user")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	t.Cleanup(func() { _ = own.Close() })
 	return map[string]struct {
 		config Config
@@ -136,9 +123,7 @@ func TestStart_LeavesNothingWhenItFails(t *testing.T) {
 func descriptors(t *testing.T) int {
 	t.Helper()
 	files, err := filepath.Glob("/proc/self/fd/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	return len(files)
 }
 
@@ -159,12 +144,10 @@ func TestStart_LeavesNothingWhenInterrupted(t *testing.T) {
 			err = nil
 		}
 		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, err)
 	}
 	t.Logf("%d of 150 were interrupted", failed)
-	eventually(t, "no child is left", func() bool { return len(children(t)) == 0 })
+	testx.Eventually(t, "no child is left", func() bool { return len(children(t)) == 0 })
 	if after := descriptors(t); after > before {
 		t.Errorf("descriptors before and after: %d and %d", before, after)
 	}
@@ -198,15 +181,13 @@ func TestStart_OfAProgramThatIsKilled(t *testing.T) {
 	cancel()
 	<-killed
 	t.Logf("%d of 20 failed", failed)
-	eventually(t, "no child is left", func() bool { return len(children(t)) == 0 })
+	testx.Eventually(t, "no child is left", func() bool { return len(children(t)) == 0 })
 }
 
 func TestHolder_CostsLittle(t *testing.T) {
 	h := start(t, full())
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", h.Pid()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	kilobytes := map[string]int{}
 	for line := range strings.Lines(string(data)) {
 		var key string
