@@ -13,10 +13,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	task3 "github.com/containerd/containerd/api/runtime/task/v3"
-	"github.com/containerd/typeurl/v2"
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -118,31 +117,23 @@ func endRootless(f *fakecontainerd.Fake, s *fakecontainerd.Shim, id string) {
 	})
 }
 
-// A container without a cgroup has the statistics of its processes, those of execs and in sessions of their own included.
+// A container without a cgroup has no statistics. Its processes are listed, those of execs and in sessions of their own included.
 func TestRootless_ShimRunsContainers(t *testing.T) {
 	f := rootless(t)
-	b := rootlessBundle(f, "c1", nil, "sh", "-c", "(setsid sleep 1000 &); "+ // the time of a child that has ended counts
-		"sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; (sleep 1000; true) & sleep 1000")
+	b := rootlessBundle(f, "c1", nil, "sh", "-c", "(setsid sleep 1000 &); (sleep 1000; true) & sleep 1000")
 	s := rootlessShim(f, b)
 	s.Run(b)
 	s.RunExec("c1", "e1", "sleep", "1000")
-	const processes = 5 // init, its child with one, the daemon, the exec; one less before the loop has ended
-	harness.Eventually(t, "the container has worked", func() error {
+	const processes = 5 // init, its child with one, the daemon, the exec
+	harness.Eventually(t, "all processes", func() error {
 		r, err := s.Pids(f.Ctx, &task3.PidsRequest{ID: "c1"})
 		if n := len(r.GetProcesses()); n != processes {
 			return fmt.Errorf("it has %d processes, want %d (%w)", n, processes, err)
 		}
 		return nil
 	})
-	r, err := s.Stats(f.Ctx, &task3.StatsRequest{ID: "c1"})
-	f.Must(err, "stats")
-	m, err := typeurl.UnmarshalAny(r.GetStats())
-	f.Must(err, "decode the metrics")
-	// A loop of this length takes longer on every machine, and half a minute on none.
-	got := figuresOf(m)
-	if got.pids != processes || got.cpu < 30*time.Millisecond || got.cpu > 30*time.Second || got.memory == 0 {
-		t.Errorf("statistics %+v, want %d processes, memory, and the CPU time of the loop", got, processes)
-	}
+	_, err := s.Stats(f.Ctx, &task3.StatsRequest{ID: "c1"})
+	f.WantError(err, errdefs.ErrNotImplemented, "no cgroup")
 	s.KillAndDelete(b)
 	f.WantEvents("c1", "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 137 | exit c1 137 | delete c1")
 	endRootless(f, s, "c1")

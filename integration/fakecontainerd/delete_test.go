@@ -367,7 +367,7 @@ func TestDelete_AnyErrorOfPingIsNotDeath(t *testing.T) {
 		s, bundles := group(f, 2)
 		f.Faults = harness.Inject(t, harness.Fault{Call: "socket", Err: "ENFILE"})
 		_, err := f.DeleteCommand(bundles[1])
-		f.WantError(err, nil, "check whether the shim at socket", "neither answers", "too many open files in system")
+		f.WantError(err, nil, "check whether the shim at socket", "neither an answer", "too many open files in system")
 		if f.Faults.Hits() < 2 {
 			t.Errorf("%d system calls failed, want more than one try", f.Faults.Hits())
 		}
