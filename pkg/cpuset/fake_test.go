@@ -91,8 +91,8 @@ func (w tree) wantCPUs(when, dir, want string) {
 }
 
 // follow is container c1 that follows source.
-func (w tree) follow(source string) cpuset.Container {
-	return cpuset.Container{ID: "c1", Source: source, Dir: w.path("pod/c1")}
+func (w tree) follow(source string) cpuset.Request {
+	return cpuset.Request{ID: "c1", Source: source, Dir: w.path("pod/c1")}
 }
 
 // gate is a Notifier that a test drives, in the time of a testing/synctest bubble.

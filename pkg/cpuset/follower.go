@@ -21,8 +21,8 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 )
 
-// Container is a container that follows a source.
-type Container struct {
+// Request asks that a container follow a source.
+type Request struct {
 	ID     string
 	Source string // Parent, or the path of a cgroup below the root of the hierarchy
 	Dir    string // the absolute path of the container's own cgroup
@@ -52,7 +52,7 @@ const (
 
 // follower is a container and its state. The Reconciler's cgroupLock guards it.
 type follower struct {
-	Container
+	Request
 	state   State
 	root    string    // of the hierarchy
 	own     uint64    // inode of the container's cgroup
@@ -64,12 +64,12 @@ type follower struct {
 	inherits bool
 }
 
-func newFollower(root string, c Container) (*follower, error) {
+func newFollower(root string, c Request) (*follower, error) {
 	source, err := locate(root, c.Source, c.Dir)
 	if err != nil {
 		return nil, err
 	}
-	f := &follower{Container: c, state: State{Source: source}, root: root, own: inode(c.Dir), inode: inode(source)}
+	f := &follower{Request: c, state: State{Source: source}, root: root, own: inode(c.Dir), inode: inode(source)}
 	if source == filepath.Dir(c.Dir) {
 		// Before 5.17 nobody can take CPUs from a cgroup while one in it asks for them: EBUSY. A container without a list of
 		// its own has all that its parent has.

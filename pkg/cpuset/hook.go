@@ -73,7 +73,7 @@ func (h *Hook) Created(ctx context.Context, c process.RuntimeContainer, _ proces
 	err := fmt.Errorf("cpuset source %q: none of the list applies to container %q: "+
 		"those with {alloc} or {task} need an id made by Nomad; add another: %w", h.source.Text, h.id, errdefs.ErrNotFound)
 	for _, source := range h.sources {
-		err = h.reconciler.Add(ctx, Container{
+		err = h.reconciler.Add(ctx, Request{
 			ID: h.id, Source: source, Dir: c.Cgroup().Path("cpuset"), Mems: h.mems,
 			Apply: func(ctx context.Context, cpus, mems Set) error {
 				return c.KeepCPUSet(ctx, cpus.String(), mems.String())

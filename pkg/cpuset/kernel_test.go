@@ -197,7 +197,7 @@ func TestKernel_ProcessesFollow(t *testing.T) {
 	outside, nested := w.run("pod/c1"), w.run("pod/c2/nested")
 	r := w.reconciler()
 	add(t, r, w.follow(w.source("shared")))
-	add(t, r, cpuset.Container{ID: "c2", Source: w.source("shared"), Dir: w.path("pod/c2"), Mems: true})
+	add(t, r, cpuset.Request{ID: "c2", Source: w.source("shared"), Dir: w.path("pod/c2"), Mems: true})
 	for _, tt := range []struct{ shared, masked string }{
 		{"0-1", "0-1"},
 		{"1-2", "1-2"},
@@ -279,7 +279,7 @@ func TestKernel_Partitions(t *testing.T) {
 	add(t, r, w.follow(w.source("shared")))
 	w.wantCPUs("beside a partition", "pod/c1", "1-2")
 	valid("with a container beside it")
-	c2 := cpuset.Container{ID: "c2", Source: w.source("isolated"), Dir: w.path("pod/c2")}
+	c2 := cpuset.Request{ID: "c2", Source: w.source("isolated"), Dir: w.path("pod/c2")}
 	if err := r.Add(t.Context(), c2); !errors.Is(err, errdefs.ErrFailedPrecondition) {
 		t.Errorf("Add with a partition elsewhere as source = %v, want %v", err, errdefs.ErrFailedPrecondition)
 	}
@@ -317,7 +317,7 @@ func TestKernel_Hotplug(t *testing.T) {
 	w.cgroup("pod/c2")
 	r := w.reconciler()
 	add(t, r, w.follow(w.source("shared")))
-	add(t, r, cpuset.Container{ID: "c2", Source: w.source("last"), Dir: w.path("pod/c2")})
+	add(t, r, cpuset.Request{ID: "c2", Source: w.source("last"), Dir: w.path("pod/c2")})
 	w.control(online, "online", "0")
 	w.wantSoon("unplugged", "2")
 	testx.Eventually(t, "see that nothing is left", func() bool { return state(t, r, "c2").Err != nil })

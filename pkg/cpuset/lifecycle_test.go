@@ -58,7 +58,7 @@ func TestReconciler_HasOneGoroutineWhileContainersFollow(t *testing.T) {
 			gates = append(gates, newGate())
 			return gates[len(gates)-1].open()
 		})
-		second := cpuset.Container{ID: "c2", Source: "shared", Dir: w.path("pod/c2")}
+		second := cpuset.Request{ID: "c2", Source: "shared", Dir: w.path("pod/c2")}
 		for round := range 3 {
 			add(t, r, w.follow("shared"))
 			add(t, r, second)
@@ -82,7 +82,7 @@ func TestPin_TheContainerIsLeftAlone(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
 		w.mkdir("pod/c2", "", "0-7")
 		add(w, r, w.follow("shared"))
-		add(w, r, cpuset.Container{ID: "c2", Source: "shared", Dir: w.path("pod/c2")})
+		add(w, r, cpuset.Request{ID: "c2", Source: "shared", Dir: w.path("pod/c2")})
 		r.Pin("c1")
 		w.write("pod/c1", "cpuset.cpus", "7")
 		w.assign("shared", "3")
@@ -197,7 +197,7 @@ func TestApply_ThatHangsIsBounded(t *testing.T) {
 		c := w.follow("shared")
 		c.Apply = u.apply
 		add(w, r, c)
-		add(w, r, cpuset.Container{ID: "c2", Source: "shared", Dir: w.path("pod/c2")})
+		add(w, r, cpuset.Request{ID: "c2", Source: "shared", Dir: w.path("pod/c2")})
 		u.set(nil, true)
 		w.assign("shared", "2")
 		g.tell()
@@ -275,7 +275,7 @@ func TestStop_LaterReconciliationDoesNothing(t *testing.T) {
 		u := &unit{hang: true}
 		adding, stopping := make(chan error), make(chan struct{})
 		go func() { // joined by adding
-			adding <- r.Add(t.Context(), cpuset.Container{ID: "c2", Source: "shared", Dir: w.path("pod/c2"), Apply: u.apply})
+			adding <- r.Add(t.Context(), cpuset.Request{ID: "c2", Source: "shared", Dir: w.path("pod/c2"), Apply: u.apply})
 		}()
 		synctest.Wait()
 		go func() { // joined by stopping

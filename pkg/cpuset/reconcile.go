@@ -78,7 +78,7 @@ func New(root string, open func() (Notifier, error)) *Reconciler {
 // not follow: errdefs.ErrNotFound if the source or the container's cgroup does not exist, ErrInvalidArgument if the
 // source cannot be one, ErrAlreadyExists if the id is registered, ErrFailedPrecondition after Stop or if there is
 // nothing to assign.
-func (r *Reconciler) Add(ctx context.Context, c Container) error {
+func (r *Reconciler) Add(ctx context.Context, c Request) error {
 	f, err := newFollower(r.root, c)
 	if err != nil {
 		return err

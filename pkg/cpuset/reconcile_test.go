@@ -35,7 +35,7 @@ func bubble(t *testing.T, run func(w tree, g *gate, r *cpuset.Reconciler)) {
 	})
 }
 
-func add(tb testing.TB, r *cpuset.Reconciler, c cpuset.Container) {
+func add(tb testing.TB, r *cpuset.Reconciler, c cpuset.Request) {
 	tb.Helper()
 	testx.Must(tb, r.Add(tb.Context(), c))
 }
@@ -134,12 +134,12 @@ func TestAdd_Refuses(t *testing.T) {
 		}
 		w.wantCPUs("after refusals", "pod/c1", "")
 		for _, dir := range []string{"/", w.root, w.root + "/pod/../pod/c1", "pod/c1"} {
-			c := cpuset.Container{ID: "c1", Source: "shared", Dir: dir}
+			c := cpuset.Request{ID: "c1", Source: "shared", Dir: dir}
 			if err := r.Add(w.Context(), c); !errors.Is(err, errdefs.ErrInvalidArgument) {
 				w.Errorf("Add with cgroup %q = %v, want %v", dir, err, errdefs.ErrInvalidArgument)
 			}
 		}
-		c := cpuset.Container{ID: "c1", Source: "shared", Dir: w.path("pod/c9")}
+		c := cpuset.Request{ID: "c1", Source: "shared", Dir: w.path("pod/c9")}
 		if err := r.Add(w.Context(), c); !errors.Is(err, errdefs.ErrNotFound) {
 			w.Errorf("Add with a cgroup that does not exist = %v, want %v", err, errdefs.ErrNotFound)
 		}

@@ -131,7 +131,7 @@ func runHeld(t *testing.T, e *processtest.Runtime) (*Controller, *fakePod) {
 }
 
 // runIn creates and starts a container.
-func runIn(t *testing.T, s *Controller, id, bundle string) *task.Container {
+func runIn(t *testing.T, s *Controller, id, bundle string) *task.Task {
 	t.Helper()
 	c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: id, Bundle: bundle})
 	must(t, err)
@@ -486,7 +486,7 @@ func TestShutdownIdle(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s, _, r := newController(t, newRuntime())
 			bundle := newBundle(t, goodSpec())
-			var c *task.Container
+			var c *task.Task
 			for step := range strings.FieldsSeq(tc.steps) {
 				var err error
 				switch step {
@@ -516,7 +516,7 @@ func TestShutdownIdle(t *testing.T) {
 }
 
 // killed kills a container and waits for its exit.
-func killed(t *testing.T, c *task.Container) {
+func killed(t *testing.T, c *task.Task) {
 	t.Helper()
 	must(t, c.KillAll(t.Context(), syscall.SIGKILL))
 	_, err := c.Init().Wait(t.Context())

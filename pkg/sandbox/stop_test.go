@@ -413,7 +413,7 @@ func TestStop_AgainstCreate(t *testing.T) {
 	for range 100 {
 		s, _ := runPod(t, newRuntime())
 		var both sync.WaitGroup
-		var c *task.Container
+		var c *task.Task
 		var err error
 		both.Go(func() { c, err = s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: bundle}) })
 		both.Go(func() { must(t, s.Stop(t.Context(), "s", 0)) })

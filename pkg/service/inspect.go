@@ -55,7 +55,7 @@ func (s *inspectService) Inspect(_ context.Context, id string, _ []byte) ([]byte
 		if err != nil {
 			return nil, err
 		}
-		containers = []*task.Container{c}
+		containers = []*task.Task{c}
 	}
 	left := inspect.MaxExecs
 	for _, c := range containers {

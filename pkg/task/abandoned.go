@@ -39,7 +39,7 @@ func (m *Manager) DeleteAbandoned() bool {
 	return left.Load()
 }
 
-func (m *Manager) deleteDead(c *Container) error {
+func (m *Manager) deleteDead(c *Task) error {
 	ctx, cancel := context.WithTimeout(context.Background(), deathTimeout)
 	defer cancel()
 	if c.Init().Pid() != 0 { // else it was to be restored, and has no process

@@ -91,7 +91,7 @@ func newFollowed(t *testing.T) (*Manager, *fakeEngine) {
 }
 
 // createFollowed makes c1, which follows /shared.
-func createFollowed(t *testing.T, s *Manager, checkpoint string) *Container {
+func createFollowed(t *testing.T, s *Manager, checkpoint string) *Task {
 	t.Helper()
 	spec := goodSpec()
 	spec.Annotations = map[string]string{settings.Prefix + "cpuset.source": "shared", settings.Prefix + "cpuset.mems": "true"}

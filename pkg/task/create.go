@@ -42,7 +42,7 @@ type CreateRequest struct {
 
 // Create creates a container whose init waits to be started or restored. If it fails, or ctx ends first, nothing is
 // left of it.
-func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Container, err error) {
+func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Task, err error) {
 	if err := CheckID("id", r.ID); err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Container,
 }
 
 // prepare reads and checks what the request and the bundle say.
-func (m *Manager) prepare(r CreateRequest) (c *Container, config process.Config, err error) {
+func (m *Manager) prepare(r CreateRequest) (c *Task, config process.Config, err error) {
 	spec, err := m.spec(r)
 	if err != nil {
 		return nil, config, err
@@ -80,7 +80,7 @@ func (m *Manager) prepare(r CreateRequest) (c *Container, config process.Config,
 	if err := checkVerdictFile(set.VerdictFile); err != nil {
 		return nil, config, err
 	}
-	c = &Container{
+	c = &Task{
 		cpusets: m.cpusets, settings: m.settings, options: r.Options, annotations: spec.Annotations,
 		stop: set.Stop, stopIsSet: set.StopIsSet, joinsPIDs: cleanup.JoinsPIDs(spec), ofCRI: ofCRI(spec),
 	}
@@ -175,7 +175,7 @@ func ioOwner(o options.Options, linux *specs.Linux) idmap.Owner {
 }
 
 // addHooks adds to config the hooks for what c has in addition to what the runtime makes.
-func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.Mount, set settings.Settings) {
+func (m *Manager) addHooks(c *Task, config *process.Config, image []mount.Mount, set settings.Settings) {
 	record := &record{index: &m.index, id: config.ID, bundle: config.Bundle, parts: c.parts, state: cleanup.State{
 		Root: config.Root, SystemdCgroup: config.SystemdCgroup,
 	}}

@@ -8,7 +8,7 @@ import (
 )
 
 // Inspect returns all that is known about the container, with at most maxExecs of its execs. It never blocks.
-func (c *Container) Inspect(maxExecs int) inspect.ContainerInfo {
+func (c *Task) Inspect(maxExecs int) inspect.ContainerInfo {
 	answer := c.Container.Inspect(maxExecs)
 	answer.Settings = c.settings.List(c.annotations, c.options)
 	answer.Annotations = c.annotations
@@ -25,13 +25,13 @@ func (c *Container) Inspect(maxExecs int) inspect.ContainerInfo {
 }
 
 // Notified returns what init reported of its readiness, or nil if Start does not wait for that.
-func (c *Container) Notified() *inspect.Notify {
+func (c *Task) Notified() *inspect.Notify {
 	var answer inspect.ContainerInfo
 	c.inspectParts(&answer)
 	return answer.Notify
 }
 
-func (c *Container) inspectParts(answer *inspect.ContainerInfo) {
+func (c *Task) inspectParts(answer *inspect.ContainerInfo) {
 	for _, p := range c.parts {
 		if p.Inspect != nil {
 			p.Inspect(answer)

@@ -53,7 +53,7 @@ func (m *Manager) Start(ctx context.Context, containerID, execID string) (*proce
 
 // awaitReady waits until init reports that it is ready. The wait continues in the background when ctx ends: init runs,
 // and has to be ready in time even if containerd is restarted meanwhile.
-func (c *Container) awaitReady(ctx context.Context, await func(init *process.Process) error) error {
+func (c *Task) awaitReady(ctx context.Context, await func(init *process.Process) error) error {
 	ready := make(chan error, 1)
 	go func() { // ends with the time-out or init's exit at the latest; Start succeeds once, so it is the only one
 		err := await(c.Init())
@@ -74,7 +74,7 @@ func (c *Container) awaitReady(ctx context.Context, await func(init *process.Pro
 }
 
 // Exec registers an exec of c; Start runs it.
-func (m *Manager) Exec(c *Container, execID string, spec *specs.Process, io stdio.Config) error {
+func (m *Manager) Exec(c *Task, execID string, spec *specs.Process, io stdio.Config) error {
 	if err := CheckID("exec id", execID); err != nil {
 		return err
 	}
@@ -145,8 +145,8 @@ const criTypeAnnotation = "io.kubernetes.cri.container-type"
 // no shell would be interactive.
 func ofCRI(spec *specs.Spec) bool { return spec.Annotations[criTypeAnnotation] != "" }
 
-// Container is a container and what the Manager knows about it.
-type Container struct {
+// Task is a container and what the Manager knows about it.
+type Task struct {
 	*process.Container
 	cpusets     *cpuset.Reconciler
 	settings    settings.Table
@@ -170,7 +170,7 @@ type Container struct {
 // starts, it deletes a container without a pid (core/runtime/v2/shim_load.go), and nobody would learn how it ended. A
 // cgroup that is a systemd scope is gone by then. A container that is to be restored has no processes before it is
 // started; for the same reason the error is then not errdefs.ErrNotFound.
-func (c *Container) PIDs() ([]int, error) {
+func (c *Task) PIDs() ([]int, error) {
 	if c.Restored() && c.Init().Pid() == 0 {
 		return nil, fmt.Errorf("container %q: it is restored when it is started, and has no processes before: %w",
 			c.ID(), errdefs.ErrFailedPrecondition)
@@ -192,7 +192,7 @@ func (c *Container) PIDs() ([]int, error) {
 // Metrics returns the metrics of the container's cgroup as containerd's message for the cgroup version. The error is
 // errdefs.ErrNotFound when the cgroup is gone, and errdefs.ErrNotImplemented for a container that has none, which a
 // shim that is root only in a user namespace makes.
-func (c *Container) Metrics() (stats.Metrics, error) {
+func (c *Task) Metrics() (stats.Metrics, error) {
 	if c.Cgroup().IsNone() {
 		return nil, fmt.Errorf("container %q: metrics: it has no cgroup: %w", c.ID(), errdefs.ErrNotImplemented)
 	}
@@ -214,7 +214,7 @@ func (c *Container) Metrics() (stats.Metrics, error) {
 }
 
 // CPUSet returns how the container follows the CPUs of another cgroup, or nil if it does not.
-func (c *Container) CPUSet() *cpuset.State {
+func (c *Task) CPUSet() *cpuset.State {
 	if state, ok := c.cpusets.State(c.ID()); ok {
 		return &state
 	}
@@ -222,7 +222,7 @@ func (c *Container) CPUSet() *cpuset.State {
 }
 
 // Checkpoint writes the container's state to disk, unless an extension refuses that.
-func (c *Container) Checkpoint(ctx context.Context, r process.CheckpointRequest) error {
+func (c *Task) Checkpoint(ctx context.Context, r process.CheckpointRequest) error {
 	err := extension.RefuseCheckpoint(c.parts, "cannot be checkpointed", errdefs.ErrFailedPrecondition)
 	if err != nil {
 		return fmt.Errorf("container %q: checkpoint: %w", c.ID(), err)
@@ -253,7 +253,7 @@ func (m *Manager) StopContainers(ctx context.Context) error {
 		}
 	}
 	m.mu.Unlock()
-	stop := func(c *Container) error {
+	stop := func(c *Task) error {
 		if !c.stopIsSet {
 			return nil
 		}
@@ -269,11 +269,11 @@ func (m *Manager) StopAll(grace context.Context) error {
 	ids := slices.Collect(maps.Keys(m.containers))
 	m.mu.Unlock()
 	ctx := context.WithoutCancel(grace)
-	return m.stopEach(ctx, ids, func(c *Container) error { return c.stopWithin(ctx, grace) })
+	return m.stopEach(ctx, ids, func(c *Task) error { return c.stopWithin(ctx, grace) })
 }
 
 // stopEach cancels the Creates of these containers that are under way, and stops the containers, all concurrently.
-func (m *Manager) stopEach(ctx context.Context, ids []string, stop func(*Container) error) error {
+func (m *Manager) stopEach(ctx context.Context, ids []string, stop func(*Task) error) error {
 	errs := make([]error, len(ids))
 	var all sync.WaitGroup
 	for i, id := range ids {
@@ -300,14 +300,14 @@ func (m *Manager) stopEach(ctx context.Context, ids []string, stop func(*Contain
 // A Stop while another one waits joins it: no signal is sent again, and the earlier end of the two grace periods
 // counts. When ctx ends, nothing more is done to the container; the next Stop continues with the rest of the grace
 // period.
-func (c *Container) Stop(ctx context.Context, grace time.Duration) error {
+func (c *Task) Stop(ctx context.Context, grace time.Duration) error {
 	graceful, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	return c.stopWithin(ctx, graceful)
 }
 
 // stopWithin is Stop with a grace period that ends when graceful does.
-func (c *Container) stopWithin(ctx, graceful context.Context) error {
+func (c *Task) stopWithin(ctx, graceful context.Context) error {
 	init := c.Init()
 	if init.Pid() == 0 { // to be restored, which may be under way
 		if err := c.endRestore(ctx); err != nil {
@@ -346,7 +346,7 @@ func (c *Container) stopWithin(ctx, graceful context.Context) error {
 
 // endRestore cancels a Start under way that restores the container. None begins afterwards, since neither the pod nor a
 // shim that is ending admits one (process.Config.MayRestore).
-func (c *Container) endRestore(ctx context.Context) error {
+func (c *Task) endRestore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
 	return c.EndRestore(ctx)
@@ -355,7 +355,7 @@ func (c *Container) endRestore(ctx context.Context) error {
 // sendStopSignal sends the stop signal before it thaws, so that the signal is the first thing that a frozen container
 // handles. It checks the state after the signal, since a pause may be under way. ctx ends with the grace period: a
 // checkpoint of a paused container keeps it from being thawed for as long as it takes.
-func (c *Container) sendStopSignal(ctx context.Context) error {
+func (c *Task) sendStopSignal(ctx context.Context) error {
 	if err := c.Init().Kill(c.stop.Signal); err != nil {
 		if errdefs.IsNotFound(err) {
 			return nil // it ended by itself
@@ -371,7 +371,7 @@ func (c *Container) sendStopSignal(ctx context.Context) error {
 	return nil
 }
 
-func (c *Container) killAndWait(ctx context.Context) error {
+func (c *Task) killAndWait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, exitTimeout, fmt.Errorf("not dead %v after SIGKILL", exitTimeout))
 	defer cancel()
 	if err := c.KillAll(ctx, unix.SIGKILL); err != nil && !errdefs.IsNotFound(err) {

@@ -27,7 +27,7 @@ import (
 )
 
 // create makes a container that has to come.
-func create(t *testing.T, m *Manager, id, bundle string) *Container {
+func create(t *testing.T, m *Manager, id, bundle string) *Task {
 	t.Helper()
 	c, err := m.Create(t.Context(), CreateRequest{ID: id, Bundle: bundle})
 	testx.Must(t, err)
@@ -42,7 +42,7 @@ func remove(t *testing.T, m *Manager, id string) {
 }
 
 // end kills init, and removes the container.
-func end(t *testing.T, m *Manager, c *Container) {
+func end(t *testing.T, m *Manager, c *Task) {
 	t.Helper()
 	testx.Must(t, c.Init().Kill(9))
 	_, err := c.Init().Wait(t.Context())

@@ -13,7 +13,7 @@
 //
 // # Locks
 //
-// Manager.mu guards the registry, and is taken before the lock of a pod. Container.mu guards what is learned of one
+// Manager.mu guards the registry, and is taken before the lock of a pod. Task.mu guards what is learned of one
 // container while it runs. Neither is held over anything that blocks. An entry without a container reserves the id
 // while it is being created; Delete of that id cancels the Create. index has a lock of its own, held while small files
 // are written, and takes no other.
@@ -66,7 +66,7 @@ type Manager struct {
 
 // entry reserves an id. Its container is nil while it is being created.
 type entry struct {
-	container *Container
+	container *Task
 	cancel    context.CancelFunc // ends the Create
 	created   chan struct{}      // closed once, when Create has ended, either way
 }
@@ -94,7 +94,7 @@ func (m *Manager) CheckAnnotations(annotations map[string]string) error {
 // Container returns a container. The error is errdefs.ErrNotFound for an unknown id and, as with the runc shim, before
 // the end of its Create. For every other class containerd logs an error and tells its client that the status is UNKNOWN
 // (plugins/services/tasks/local.go, getProcessState).
-func (m *Manager) Container(containerID string) (*Container, error) {
+func (m *Manager) Container(containerID string) (*Task, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e := m.containers[containerID]; e != nil && e.container != nil {
@@ -174,7 +174,7 @@ func (m *Manager) reserve(containerID string, cancel context.CancelFunc) error {
 }
 
 // finishCreate ends a Create: c is nil when it failed, and the id is free again.
-func (m *Manager) finishCreate(containerID string, c *Container) {
+func (m *Manager) finishCreate(containerID string, c *Task) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.containers[containerID]
@@ -206,7 +206,7 @@ const keptDeleted = 64
 
 // releaseDeleted frees the id of a container if nothing of it is left, even if something panicked after that, and
 // remembers its status.
-func (m *Manager) releaseDeleted(c *Container) {
+func (m *Manager) releaseDeleted(c *Task) {
 	status := c.Init().Status()
 	if status.State != process.Deleted {
 		return
@@ -352,10 +352,10 @@ func (m *Manager) admitLocked() (adapt func(*specs.Spec) error, err error) {
 }
 
 // Containers returns the containers whose Create has succeeded, in the order of their ids.
-func (m *Manager) Containers() []*Container {
+func (m *Manager) Containers() []*Task {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var all []*Container
+	var all []*Task
 	for _, id := range slices.Sorted(maps.Keys(m.containers)) {
 		if c := m.containers[id].container; c != nil { // else it is being created
 			all = append(all, c)

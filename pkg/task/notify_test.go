@@ -52,8 +52,8 @@ func TestNotify_SocketEndsWithTheContainer(t *testing.T) {
 
 func TestNotify_StartEndsWithItsCallerOrInit(t *testing.T) {
 	s := newManager(t, &fakeEngine{})
-	for id, end := range map[string]func(*Container){
-		"c1": func(c *Container) { must(t, c.Init().Kill(syscall.SIGKILL)) },
+	for id, end := range map[string]func(*Task){
+		"c1": func(c *Task) { must(t, c.Init().Kill(syscall.SIGKILL)) },
 		"c2": nil,
 	} {
 		c, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: newBundle(t, annotated("notify", "true"))})

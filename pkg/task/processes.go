@@ -35,7 +35,7 @@ const tick = 10 * time.Millisecond
 // Processes lists the processes of the container in the order of their ids. The list is partial for a container without
 // a cgroup: then it has the descendants of the first processes of the container and of its execs. An orphan becomes a
 // child of init only in a PID namespace of the container's own.
-func (c *Container) Processes() (list []ProcessInfo, partial bool, err error) {
+func (c *Task) Processes() (list []ProcessInfo, partial bool, err error) {
 	owners, first := c.Owners()
 	pids := func() ([]int, error) { return c.Cgroup().Procs() }
 	before, err := pids()

@@ -27,7 +27,7 @@ import (
 type stopped struct {
 	*testing.T
 	box *Manager
-	c   *Container
+	c   *Task
 	r   *fakeRuntime
 }
 
