@@ -116,7 +116,7 @@ func TestLimit_EndsARun(t *testing.T) {
 		{"exits", "exit 3", nil, " 0 3", nil},
 		{"segfaults", "kill -SEGV $$", nil, " 11 139", nil},
 		{"sleeps", "sleep 1000", []string{"WALL_TIME=300ms"}, "wall-time 9 137", func(v verdict) string {
-			if v.Wall < 300*time.Millisecond || v.Wall > harness.Slow(time.Second) {
+			if v.Wall < 300*time.Millisecond || v.Wall > harness.Slow(400*time.Millisecond) {
 				return "wall time"
 			}
 			return ""

@@ -95,6 +95,17 @@ func TestPidFile_OfADeadShimIsRemoved(t *testing.T) {
 	wantFile(t, path, "")
 }
 
+// A shim of a release before extensions has the path in a field of its own.
+func TestPidFile_OfADeadShimOfAFormerReleaseIsRemoved(t *testing.T) {
+	bundle := newBundle(t, goodSpec())
+	path := filepath.Join(t.TempDir(), "pid")
+	must(t, os.WriteFile(path, []byte("4321"), 0o600))
+	must(t, os.WriteFile(filepath.Join(bundle, "shim.json"), []byte(`{"Root": "/run/r", "Pid": 4321, "PidFile": "`+path+`"}`), 0o600))
+	_, _, err := cleanUp(t, bundle)
+	must(t, err)
+	wantFile(t, path, "")
+}
+
 // The shim died after it wrote the file and before it recorded the pid.
 func TestPidFile_OfAHalfMadeContainerIsRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
