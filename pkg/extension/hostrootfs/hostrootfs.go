@@ -33,10 +33,7 @@ type Rootfs struct {
 	setting settings.Value
 	entries []entry // a parent before what lies in it
 	hidden  hidden
-	user    *hostUser // nil if none was asked for
-	taskDir string    // "" for none
 	bundle  string
-	made    bool          // the directory of the root file system in the bundle
 	mounted bool          // a root file system in memory
 	binds   []specs.Mount // that the runtime mounts and Created checks
 }
@@ -48,8 +45,6 @@ func Extension() extension.Extension {
 		Settings: []settings.Setting{
 			{Name: "host-rootfs", Option: "HostRootfs", Unsafe: true, SafeValue: off},
 			{Name: "host-rootfs.mask", Option: "HostRootfsMask", Unsafe: true},
-			{Name: "host-rootfs.user", Option: "HostRootfsUser", OptionRestricts: true},
-			{Name: "host-rootfs.task-dir", Option: "HostRootfsTaskDir"},
 		},
 		New: func(values settings.Values) (*extension.Part, error) {
 			h, err := parse(values)
@@ -59,7 +54,7 @@ func Extension() extension.Extension {
 			// criu does not support mounts that lie within others of the host, and no checkpoint has the root file
 			// system in memory.
 			subject := fmt.Sprintf("%s %q: a container with directories of the host", h.setting.Key, h.setting.Text)
-			return &extension.Part{Hook: &h, NoCheckpoint: subject, Exec: h.setUser, Inspect: h.inspect}, nil
+			return &extension.Part{Hook: &h, NoCheckpoint: subject, Inspect: h.inspect}, nil
 		},
 		CleanUp: func(_ context.Context, left extension.Left) error { return removeSkeletons(left.Bundle) },
 	}
@@ -80,10 +75,6 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 		return err
 	}
 	defer func() { _ = made.Close() }() // opened for its name only
-	if err := h.user.check(c.Spec); err != nil {
-		return err
-	}
-	c.TaskDir = h.taskDir
 	if len(c.Mounts) == 0 {
 		if err := h.mountRoot(c); err != nil {
 			return err
@@ -100,11 +91,6 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 		return err
 	}
 	spec := *c.Spec
-	if h.user != nil {
-		first := *spec.Process
-		h.setUser(&first)
-		spec.Process = &first
-	}
 	masked := func(path string) bool { return isMasked(path, spec.Linux.MaskedPaths) }
 	for i, e := range h.entries {
 		v := view{hidden: h.hidden, taken: h.taken(e, c), entries: h.entries, made: made}
@@ -139,8 +125,7 @@ func (h *Rootfs) mountRoot(c *process.Config) error {
 			c.Rootfs, errdefs.ErrInvalidArgument))
 	}
 	c.Rootfs = filepath.Join(c.Bundle, "rootfs")
-	err = os.Mkdir(c.Rootfs, 0o711)
-	if h.made = err == nil; !h.made && !errors.Is(err, os.ErrExist) {
+	if err := os.MkdirAll(c.Rootfs, 0o711); err != nil {
 		return err
 	}
 	owner := idmap.Root(c.Spec.Linux.UIDMappings, c.Spec.Linux.GIDMappings)
@@ -166,9 +151,6 @@ func (h *Rootfs) Removed() error {
 	err := removeSkeletons(h.bundle)
 	if h.mounted {
 		err = errors.Join(err, cleanup.UnmountRootfs(h.bundle))
-	}
-	if h.made {
-		err = errors.Join(err, unixfile.Remove(filepath.Join(h.bundle, "rootfs")))
 	}
 	return err
 }

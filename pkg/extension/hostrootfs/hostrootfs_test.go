@@ -41,43 +41,6 @@ func parseText(t *testing.T, list string) (Rootfs, error) {
 	return parseWith(t, options.Options{}, "host-rootfs", list)
 }
 
-func TestParse_SettingsThatNeedAList(t *testing.T) {
-	all := options.Options{Settings: map[string]string{
-		"HostRootfs": "default", "HostRootfsUser": "daemon", "HostRootfsTaskDir": "/task",
-	}}
-	for _, tc := range []struct {
-		name  string
-		o     options.Options
-		pairs []string
-		user  string
-		dir   string
-	}{
-		{"options", all, nil, "daemon", "/task"},
-		{"annotations", options.Options{}, []string{"host-rootfs", "default", "host-rootfs.user", "1:2", "host-rootfs.task-dir", "/"}, "1:2", "/"},
-		{"each key for itself", all, []string{"host-rootfs.user", "bin"}, "bin", "/task"},
-		{"options without directories of the host", all, []string{"host-rootfs", "off"}, "", ""},
-	} {
-		got, err := parseWith(t, tc.o, tc.pairs...)
-		user := ""
-		if got.user != nil {
-			user = got.user.setting.Text
-		}
-		if err != nil || user != tc.user || got.taskDir != tc.dir {
-			t.Errorf("%s: %q, %q, %v, want %q, %q", tc.name, user, got.taskDir, err, tc.user, tc.dir)
-		}
-	}
-	for want, pairs := range map[string][]string{
-		`host-rootfs.user "x": has no effect without ` + settings.Prefix + "host-rootfs":      {"host-rootfs.user", "x"},
-		`host-rootfs.task-dir "/x": has no effect without ` + settings.Prefix + "host-rootfs": {"host-rootfs.task-dir", "/x", "host-rootfs", "off"},
-		`host-rootfs.task-dir "x": must be an absolute path`:                                  {"host-rootfs.task-dir", "x", "host-rootfs", "default"},
-		`host-rootfs.task-dir "/a/../b": must be an absolute path`:                            {"host-rootfs.task-dir", "/a/../b", "host-rootfs", "default"},
-		`host-rootfs.user "": must be the name or the number of a user`:                       {"host-rootfs.user", "", "host-rootfs", "default"},
-	} {
-		_, err := parseWith(t, options.Options{}, pairs...)
-		wantInvalid(t, err, want)
-	}
-}
-
 func TestParseList(t *testing.T) {
 	for _, tc := range []struct {
 		text string
@@ -245,13 +208,10 @@ func TestInsertMount(t *testing.T) {
 // What the runtime masks must not be mounted over its mask.
 func TestPrepare_LeavesMaskedPathsMasked(t *testing.T) {
 	h := parsed(t, "default")
-	spec := &specs.Spec{Linux: &specs.Linux{MaskedPaths: []string{"/etc/hosts/", "/usr"}}}
+	spec := &specs.Spec{Linux: &specs.Linux{MaskedPaths: []string{"/etc/mime.types/", "/usr"}}}
 	c := process.Config{Bundle: t.TempDir(), Rootfs: t.TempDir(), Spec: spec, Mounts: make([]event.Mount, 1)}
-	again := c // as after a shim that was killed meanwhile
-	must(t, h.Prepare(t.Context(), &again))
-	h = parsed(t, "default")
 	must(t, h.Prepare(t.Context(), &c))
-	masked := func(m specs.Mount) bool { return m.Destination == "/etc/hosts" || m.Destination == "/usr" }
+	masked := func(m specs.Mount) bool { return m.Destination == "/etc/mime.types" || m.Destination == "/usr" }
 	if slices.ContainsFunc(h.binds, masked) || len(h.binds) == 0 {
 		t.Errorf("checked: %v", h.binds)
 	}

@@ -33,31 +33,15 @@ func refuse(v settings.Value, format string, args ...any) error {
 
 // parse checks the settings, and looks for what they name on the host.
 func parse(values settings.Values) (h Rootfs, err error) {
-	list, user, taskDir := values.Of("host-rootfs"), values.Of("host-rootfs.user"), values.Of("host-rootfs.task-dir")
+	list := values.Of("host-rootfs")
 	hides, err := parseMask(values.Of("host-rootfs.mask"))
-	if err != nil {
+	if err != nil || !list.IsSet() || list.Text == off {
 		return Rootfs{}, err
 	}
-	isOn := list.IsSet() && list.Text != off
-	switch dir := taskDir.Text; {
-	case user.IsSet() && user.Text == "":
-		return Rootfs{}, user.Refuse("the name or the number of a user of the host, or user:group")
-	case taskDir.IsSet() && (!filepath.IsAbs(dir) || filepath.Clean(dir) != dir || strings.ContainsRune(dir, 0)):
-		return Rootfs{}, taskDir.Refuse("an absolute path without //, . and ..")
-	case user.ByAnnotation && !isOn:
-		return Rootfs{}, user.Needs("host-rootfs", "HostRootfs")
-	case taskDir.ByAnnotation && !isOn:
-		return Rootfs{}, taskDir.Needs("host-rootfs", "HostRootfs")
-	case !isOn:
-		return Rootfs{}, nil
-	}
-	h = Rootfs{setting: list, hidden: newHidden(), taskDir: taskDir.Text}
+	h = Rootfs{setting: list, hidden: newHidden()}
 	requested, err := parseList(list)
 	if err == nil {
 		h.entries, err = findEntries(list, requested)
-	}
-	if err == nil && user.IsSet() {
-		h.user, err = findUser(user, passwdFile, groupFile)
 	}
 	if err != nil {
 		return Rootfs{}, err

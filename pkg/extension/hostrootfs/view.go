@@ -6,6 +6,7 @@ package hostrootfs
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,17 +21,17 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// skeletons lies in the bundle. It has a directory for each entry of which something is hidden: a copy of the entry's
-// directories with its links, and with an empty file or directory for everything that is mounted there. What is hidden
-// is not mounted, so nothing the host does later can bring it back. A mount over a hidden file could not last: the
-// kernel removes it when the host renames another file over that one, as passwd(1) does with /etc/shadow.
+// skeletons is a directory in the bundle. It has a directory for each entry with hidden files: a copy of the entry's
+// directories, links and small files, and an empty file or directory for each mount. Hidden files are not mounted, so
+// nothing that the host does later can show them. A mount over a hidden file could not last: the kernel removes it when
+// the host renames another file over that one, as passwd(1) does with /etc/shadow.
 const skeletons = "host-rootfs"
 
-// makeSkeletons makes the directory in a bundle. A shim that was killed may have left one.
+// mostCopied is the size in bytes of the largest file that is copied: a copy costs a tenth of the time of a mount.
+const mostCopied = 16 << 10
+
+// makeSkeletons makes the directory in a new bundle.
 func makeSkeletons(bundle string) (*os.Root, error) {
-	if err := removeSkeletons(bundle); err != nil {
-		return nil, err
-	}
 	root, err := os.OpenRoot(bundle)
 	if err != nil {
 		return nil, err
@@ -42,8 +43,8 @@ func makeSkeletons(bundle string) (*os.Root, error) {
 	return root.OpenRoot(skeletons)
 }
 
-// removeSkeletons removes the directory, if it is there, and nothing that is mounted in it: that is not in the copy of
-// the bundle's mount.
+// removeSkeletons removes the directory, if it is there. The copy of the bundle's mount has no mounts in it, so that
+// nothing that is mounted in the directory is removed.
 func removeSkeletons(bundle string) error {
 	if unixfile.Remove(filepath.Join(bundle, skeletons)) == nil { // empty, as if nothing is hidden, or not there
 		return nil
@@ -156,11 +157,39 @@ func (v *view) addPart(e entry, mode fs.FileMode, point string) error {
 	if !file && v.hidden.firstIn(e.host) != "" {
 		return v.addParts(e.host, e.container, point)
 	}
+	if file {
+		if done, err := v.copyFile(e.host, point); done || err != nil {
+			return err
+		}
+	}
 	if err := v.makePoint(point, file); err != nil {
 		return err
 	}
 	v.mounts = append(v.mounts, e.bind())
 	return nil
+}
+
+// copyFile copies a file that is small and regular.
+func (v *view) copyFile(from, name string) (done bool, err error) {
+	source, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = source.Close() }() // only read
+	info, err := source.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() > mostCopied {
+		return false, err
+	}
+	text, err := io.ReadAll(io.LimitReader(source, mostCopied))
+	if err != nil {
+		return false, err
+	}
+	copied, err := v.made.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return errors.Is(err, os.ErrExist), unlessExists(err) // a mount of the configuration lies there
+	}
+	_, err = copied.Write(text)
+	return true, errors.Join(err, copied.Chmod(info.Mode().Perm()), copied.Close())
 }
 
 // makePoint makes a file or a directory, with its parents. It may exist.
