@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
@@ -208,60 +206,4 @@ func TestHostRootfs_UserNamespace(t *testing.T) {
 	if want := "0\nwrote\nNo such file or directory\nroot:root:read-only\n"; got != want {
 		t.Errorf("the container says %q, want %q", got, want)
 	}
-}
-
-const (
-	annotationHostUser = "io.containerd.sandbox.v1/host-rootfs.user"
-)
-
-// A program that is setuid, or has file capabilities, would make its user root among the files of the host.
-func TestHostRootfs_UserOfTheHostStaysThatUser(t *testing.T) {
-	e, empty := newHostEnv(t)
-	const user = "daemon" // of every Debian
-	out, err := exec.Command("sh", "-c", "id "+user+"; getent passwd "+user+" | cut -d : -f 6").Output()
-	e.must(err, "id")
-	cfg := hostConfig(empty, annotations(annotationHostUser, user))
-	c := e.run("c1", cfg, "/bin/sh", "-c", "id; echo $HOME; sleep 1000")
-	c.out.WaitFor(t, strings.SplitAfter(string(out), "\n")[1])
-	for who, got := range map[string]string{
-		"the container": c.out.String(), "an exec": c.runExec("e1", "/bin/sh", "-c", "id; echo $HOME").out.String(),
-	} {
-		if got != string(out) {
-			t.Errorf("%s runs as %q, want %q", who, got, out)
-		}
-	}
-	c.kill()
-
-	image := []client.NewContainerOpts{e.inSnapshot(func(root string) error {
-		setuid, capable := filepath.Join(root, "setuid"), filepath.Join(root, "capable")
-		kill := make([]byte, 20)                           // capabilities(7), "File capability extended attribute versioning"
-		kill[0], kill[3], kill[4] = 1, 2, 1<<unix.CAP_KILL // effective, version 2, permitted
-		return errors.Join(copyProgram("/usr/bin/id", setuid), os.Chmod(setuid, 0o755|os.ModeSetuid),
-			copyProgram("/usr/bin/grep", capable), unix.Setxattr(capable, "security.capability", kill, 0))
-	})}
-	opts := with(annotations(annotationHostRootfs, "default", annotationHostUser, user), oci.WithNewPrivileges)
-	const none = "0000000000000000\n" // what proc(5) says of a process without capabilities
-	const probe = "/setuid -u; /capable Cap[IPEA] /proc/self/status"
-	const want = "1\nCapInh:\t" + none + "CapPrm:\t" + none + "CapEff:\t" + none + "CapAmb:\t" + none
-	c = e.run("c2", config{opts: opts, new: image}, "sh", "-c", probe+"; echo; sleep 1000")
-	c.out.WaitFor(t, "\n\n")
-	if got := c.out.String(); got != want+"\n" {
-		t.Errorf("the container prints %q, want %q", got, want)
-	}
-	for id, user := range map[string]specs.User{"root": {}, "another": {UID: 1}} {
-		x := c.startExec(id, config{}, func(p *specs.Process) { p.User = user }, "sh", "-c", probe)
-		x.wantExit(0)
-		if got := x.out.String(); got != want {
-			t.Errorf("the exec %s prints %q, want %q", id, got, want)
-		}
-	}
-	c.kill()
-}
-
-func copyProgram(from, to string) error {
-	program, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, program, 0o755) //nolint:gosec // as programs are
 }

@@ -160,3 +160,11 @@ func TestRootless_ShimSaysThatItCannotLimit(t *testing.T) {
 		f.Remove(b)
 	}
 }
+
+func copyProgram(from, to string) error {
+	program, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, program, 0o755) //nolint:gosec // as programs are
+}
