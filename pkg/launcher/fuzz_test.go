@@ -162,7 +162,7 @@ func TestRequest_IsAsLargeAsItsInputs(t *testing.T) {
 			var final bool
 			for what, request := range map[string]func() []byte{
 				"init": func() []byte { return containerRequest(i, false, &final).Encode() },
-				"exec": func() []byte { return (*command)(&i.Process).request(false, false).Encode() },
+				"exec": func() []byte { return (*command)(&i.Process).request(false).Encode() },
 			} {
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)

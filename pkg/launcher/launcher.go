@@ -31,9 +31,7 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -161,14 +159,10 @@ func (l *Launcher) openInit() (*os.File, error) {
 // ctx ends. The process is a child of the caller, who waits for it and then unregisters it. c is not changed.
 func (l *Launcher) Exec(ctx context.Context, c *spec.Process) (*os.Process, error) {
 	request := (*command)(c).request
-	p, err := l.exec(ctx, c, request(false, false))
+	p, err := l.exec(ctx, c, request(false))
 	// ENOSYS: a seccomp filter on the caller forbids clone3(2).
 	if errors.Is(err, native.ErrKilledInCgroup) || errors.Is(err, unix.ENOSYS) {
-		p, err = l.exec(ctx, c, request(true, false))
-	}
-	// The limit of processes forbids a fork (Documentation/admin-guide/cgroup-v2.rst, PID).
-	if errors.Is(err, unix.EAGAIN) && c.Cgroups.Limited != "" {
-		p, err = l.exec(ctx, c, request(true, true))
+		p, err = l.exec(ctx, c, request(true))
 	}
 	return p, err
 }
@@ -220,19 +214,4 @@ func (l *Launcher) start(c *spec.Process, more, last []*os.File) (*native.Run, e
 		more = append(more, proc)
 	}
 	return l.program.Start(l.children, stdio, append(more, last...)...)
-}
-
-// leaveLimited moves a process from Limited to where the caller is.
-func (c *command) leaveLimited(pid int) error {
-	dir, err := c.Cgroups.Outside()
-	if err != nil {
-		return err
-	}
-	return moveTo(dir, pid)
-}
-
-func (c *command) enterLimited(pid int) error { return moveTo(c.Cgroups.Limited, pid) }
-
-func moveTo(cgroup string, pid int) error {
-	return os.WriteFile(filepath.Join(cgroup, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
 }

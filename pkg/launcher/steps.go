@@ -32,9 +32,8 @@ const initFD = native.Socket + 1
 // has no more rights than the program. Steps before the namespaces are joined may open files of the host, and close
 // them.
 //
-// With moves, the process moves into Unified, waiting for a grace period of RCU, instead of being forked into it. With
-// outside, it also leaves Limited for the last fork.
-func (c *command) request(moves, outside bool) *native.Request {
+// With moves, the process moves into Unified, waiting for a grace period of RCU, instead of being forked into it.
+func (c *command) request(moves bool) *native.Request {
 	r := &native.Request{}
 	if c.Cgroups.Freezer != "" {
 		r.Thaw = filepath.Join(filepath.Dir(c.Cgroups.Freezer), "cgroup.procs")
@@ -44,7 +43,7 @@ func (c *command) request(moves, outside bool) *native.Request {
 	env := r.Strings(c.Env, 1)
 	c.configure(r, env)
 	c.becomeUser(r)
-	c.enterPIDNamespace(r, env, outside)
+	c.enterPIDNamespace(r, env)
 	return r
 }
 
@@ -341,18 +340,14 @@ func notMapped(kind string, id int) func(unix.Errno, uint32) error {
 }
 
 // enterPIDNamespace follows nsenter/nsexec.c, stage 2, and what only the process can do in setns_init_linux.go, Init.
-func (c *command) enterPIDNamespace(r *native.Request, env native.Word, outside bool) {
+func (c *command) enterPIDNamespace(r *native.Request, env native.Word) {
 	c.setAttribute(r, profile)
 	c.lookup(r)
 	late := (*spec.Process)(c).FilterLast()
 	if !late {
 		c.loadLateFilter(r)
 	}
-	fork := func() *native.Step { return r.Fork(0) }
-	if outside {
-		fork = func() *native.Step { return r.ForkOutside(c.leaveLimited, c.enterLimited) }
-	}
-	fork().OnError("unable to spawn stage-2: clone")
+	r.Fork(0).OnError("unable to spawn stage-2: clone")
 	r.Call(unix.SYS_SETSID).OnError("setsid failed")
 	if c.Terminal != nil {
 		r.Call(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)

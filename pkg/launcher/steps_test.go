@@ -124,7 +124,7 @@ func FuzzRequest(f *testing.F) {
 		if has(7) {
 			c.OOMScoreAdj, c.Scheduler, c.Keyring = &uid, &unix.SchedAttr{Size: unix.SizeofSchedAttr}, cwd
 		}
-		r := reader{t, (*command)(c).request(false, false).Encode()}
+		r := reader{t, (*command)(c).request(false).Encode()}
 		if got := r.word(0); got != uint64(len(r.b)) || got%8 != 0 || r.b[got-1] != 0 {
 			t.Fatalf("a size of %d in %d bytes that end with %d", got, len(r.b), r.b[len(r.b)-1])
 		}
@@ -160,7 +160,7 @@ func TestRequest_LetsNoDumpableProcessGoOn(t *testing.T) {
 	} {
 		dumpable := true
 		forks := 0
-		for i, s := range (reader{t, (*command)(c).request(false, false).Encode()}).steps() {
+		for i, s := range (reader{t, (*command)(c).request(false).Encode()}).steps() {
 			switch {
 			case s.op == opFork:
 				forks++

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,47 +139,6 @@ func TestExec_Interrupted(t *testing.T) {
 		}
 	}
 	wantOnlyInit(t, b)
-}
-
-// A process that is moved into a cgroup is counted, but never refused.
-func TestExec_AtTheLimitOfProcesses(t *testing.T) {
-	for name, change := range map[string]func(*process.Config){
-		"in the container's cgroup": func(*process.Config) {},
-		"with limits":               func(c *process.Config) { c.ExecLimits = &limit.Limits{Pids: 5} },
-		"with a terminal":           func(c *process.Config) { c.Spec.Process.Terminal, c.IO.Terminal = true, true },
-	} {
-		t.Run(name, func(t *testing.T) {
-			wantNoLeaks(t)
-			c := newConfig(t, "sh", "-c", "sleep 1000 & sleep 1000 & wait")
-			c.Spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(3))}}
-			change(&c)
-			b := create(t, c).start()
-			cgroups := func() string {
-				p := command("cat", "/proc/self/cgroup")
-				p.Terminal = c.IO.Terminal
-				got := b.exec(t.Context(), p)
-				if got.err != nil || got.status != 0 || got.out == "" {
-					t.Errorf("exec = %d, %q, %v, want success", got.status, got.out, got.err)
-				}
-				return regexp.MustCompile(`exec-\d+`).ReplaceAllString(got.out, "exec")
-			}
-			testx.Must(t, b.Update(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(20))}}))
-			want := cgroups()
-			testx.Must(t, b.Update(c.Spec.Linux.Resources))
-			testx.Eventually(t, "the limit", func() bool { return testx.Read(t, b.Cgroup().File("pids.current")) == "3\n" })
-			var probes sync.WaitGroup
-			for range 4 {
-				probes.Go(func() {
-					for range max(1, 5/slowness()) {
-						if got := cgroups(); got != want {
-							t.Errorf("cgroups of an exec at the limit:\n%s, want those below it:\n%s", got, want)
-						}
-					}
-				})
-			}
-			probes.Wait()
-		})
-	}
 }
 
 // haproxy and others change their root, which is not that of the container.
@@ -377,12 +335,12 @@ func TestExec_SettingUpHasABound(t *testing.T) {
 		{"a file that is not opened", func(t *testing.T, b *box) (string, func()) {
 			t.Helper()
 			return "true", holdAt(t, filepath.Join(b.config.Rootfs, "etc/passwd"), opening).letGo
-		}, `openat2 "/etc/passwd"`},
+		}, ""},
 		{"a program that is not run", func(t *testing.T, b *box) (string, func()) {
 			t.Helper()
 			program, file := b.own("true")
 			return program, holdAt(t, file, running).letGo
-		}, `execve "/opt/true"`},
+		}, ""},
 		{"a cgroup that is frozen", func(t *testing.T, b *box) (string, func()) {
 			t.Helper()
 			testx.Must(t, b.Pause())
@@ -895,12 +853,9 @@ func TestExec_JoinsInitInACgroupThatTheContainerMade(t *testing.T) {
 	testx.Must(t, os.Mkdir(filepath.Join(dir, "inner"), 0o755))
 	testx.Must(t, cgroup.Write(filepath.Join(dir, "inner/cgroup.procs"), fmt.Sprint(b.Init().Pid())))
 	testx.Must(t, cgroup.Write(filepath.Join(dir, "cgroup.subtree_control"), "+pids"))
-	for _, limit := range []string{"max", "1"} {
-		testx.Must(t, cgroup.Write(filepath.Join(dir, "inner/pids.max"), limit))
-		got := b.exec(t.Context(), command("cat", "/proc/self/cgroup"))
-		if where := b.config.Spec.Linux.CgroupsPath + "/inner\n"; got.err != nil || !strings.HasSuffix(got.out, where) {
-			t.Errorf("exec with a limit of %s processes = %d, %q, %v, want it in %q", limit, got.status, got.out, got.err, where)
-		}
+	got := b.exec(t.Context(), command("cat", "/proc/self/cgroup"))
+	if where := b.config.Spec.Linux.CgroupsPath + "/inner\n"; got.err != nil || !strings.HasSuffix(got.out, where) {
+		t.Errorf("exec = %d, %q, %v, want it in %q", got.status, got.out, got.err, where)
 	}
 	if l := b.Launch(); l.ExecsByLibcontainer > 0 {
 		t.Errorf("%d execs by libcontainer: %s", l.ExecsByLibcontainer, l.ExecReason)

@@ -277,11 +277,9 @@ func (c *container) joinCgroups(cmd *spec.Process, group *execgroup.Group) {
 	if group != nil {
 		paths = group.Paths
 	}
-	joined := spec.Cgroups{Unified: paths[""], Outside: ownCgroup}
-	if cgroups.IsCgroup2UnifiedMode() {
-		joined.Limited = joined.Unified
-	} else {
-		joined.Limited, joined.Freezer = paths["pids"], freezer
+	joined := spec.Cgroups{Unified: paths[""]}
+	if !cgroups.IsCgroup2UnifiedMode() {
+		joined.Freezer = freezer
 		for name, dir := range paths {
 			if name != "" && !slices.Contains(joined.Tasks, dir) {
 				joined.Tasks = append(joined.Tasks, dir)
@@ -290,15 +288,6 @@ func (c *container) joinCgroups(cmd *spec.Process, group *execgroup.Group) {
 		slices.Sort(joined.Tasks)
 	}
 	cmd.Cgroups = joined
-}
-
-// ownCgroup returns the cgroup of the shim in the hierarchy that limits processes.
-func ownCgroup() (string, error) {
-	if !cgroups.IsCgroup2UnifiedMode() {
-		return cgroups.GetOwnCgroupPath("pids")
-	}
-	paths, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
-	return filepath.Join(fs2.UnifiedMountpoint, paths[""]), err
 }
 
 // joinInit sets that the process joins the cgroup that init is in, if that is another one on v2: a container that makes
@@ -312,6 +301,6 @@ func (c *container) joinInit(cmd *spec.Process) bool {
 	if err != nil || dir == cmd.Cgroups.Unified {
 		return false
 	}
-	cmd.Cgroups.Unified, cmd.Cgroups.Limited = dir, dir
+	cmd.Cgroups.Unified = dir
 	return true
 }

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"runtime"
 	"time"
@@ -64,59 +63,5 @@ func isChild(pid int) error {
 		if !errors.Is(err, unix.EINTR) {
 			return os.NewSyscallError("waitid", err)
 		}
-	}
-}
-
-// trace traces a process that is about to fork, until endTracing. The child is stopped at birth, when it has executed
-// nothing: whoever changes its memory meanwhile has it run only what it may run later, too. If the caller dies, or ends
-// the tracing without letting the child go, the kernel kills both.
-func (r *Run) trace(pid int) error {
-	begun, end, ended := make(chan error), make(chan int), make(chan struct{})
-	go func() { // ends with endTracing
-		defer close(ended)
-		_ = OnThread(func() error { // only the thread that traces can let go, and its end is that of the tracing
-			begun <- seize(pid)
-			return letGo(<-end)
-		})
-	}()
-	resume := r.children.Suspend() // to waitid(2) a traced child that has stopped is like a dead one
-	r.untrace = func(child int) {
-		end <- child
-		<-ended
-		resume()
-	}
-	if err := <-begun; err != nil {
-		return fmt.Errorf("trace the %s, for a fork outside of a full cgroup: %w", r.name, err)
-	}
-	return nil
-}
-
-// seize is ptrace(2), PTRACE_SEIZE, with an option that unix.PtraceSeize lacks, and that children inherit.
-func seize(pid int) error {
-	_, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, unix.PTRACE_O_EXITKILL, 0, 0)
-	if errno != 0 {
-		return os.NewSyscallError("ptrace", errno)
-	}
-	return nil
-}
-
-// letGo ends the tracing of a process once it has stopped, unless it is dead. 0 is none.
-func letGo(pid int) error {
-	if pid == 0 {
-		return nil
-	}
-	for {
-		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
-		if !errors.Is(err, unix.EINTR) {
-			return unix.PtraceDetach(pid)
-		}
-	}
-}
-
-// endTracing ends the tracing, if there is any, and lets child go.
-func (r *Run) endTracing(child int) {
-	if r.untrace != nil {
-		r.untrace(child)
-		r.untrace = nil
 	}
 }

@@ -40,7 +40,6 @@ type Step struct {
 	fd        uint64
 	explain   func(errno unix.Errno, detail uint32) error
 	grant     func(pid int) error
-	traced    bool // the process that waits, from then on
 }
 
 // Word is the address of data, or a number.
@@ -64,16 +63,6 @@ func (r *Request) Fork(namespaces int) *Step { return r.add(program.OpFork, 0, n
 // ForkInto adds a fork into the cgroup of a descriptor, and into new namespaces (CLONE_NEW…).
 func (r *Request) ForkInto(cgroup, namespaces int) *Step {
 	return r.add(program.OpFork, cgroup+1, namespaces)
-}
-
-// ForkOutside adds a fork whose child does nothing before enter was called with its pid: for a cgroup that takes a
-// process, but no fork. Before the fork leave is called with the pid of the process that forks.
-func (r *Request) ForkOutside(leave, enter func(pid int) error) *Step {
-	r.Wait(leave)
-	r.steps[len(r.steps)-1].traced = true
-	s := r.Fork(unix.CLONE_PTRACE) // so the child is traced too, and stops before its first instruction
-	s.grant = enter
-	return s
 }
 
 // Wait adds a stop until the caller knows the process, and has called grant with its pid. grant may be nil.

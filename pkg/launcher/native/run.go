@@ -47,7 +47,6 @@ type Run struct {
 	resumed  *Step       // the Hold that Resume ended, until the process confirms that; else nil
 	failed   *Step       // that failed; else nil
 	failure  error       // the error of failed
-	untrace  func(int)   // ends the tracing of current and of its child, whose pid lets it go; nil for none
 }
 
 // Execute sends the request and returns the process that runs its program, that sleeps, or that is held. The caller
@@ -57,12 +56,11 @@ func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error
 	if err := r.send(); err != nil {
 		return nil, errors.Join(err, r.socket.Close(), r.kill(r.current))
 	}
-	defer r.endTracing(0)
 	stop := context.AfterFunc(ctx, func() { _ = r.socket.SetDeadline(time.Unix(1, 0)) }) // fails only if closed
 	err := r.follow(ctx)
 	stop()
 	if ctx.Err() != nil {
-		err = fmt.Errorf("%w (the %s was at: %s)", context.Cause(ctx), r.name, placeOf(r.current.Pid))
+		err = context.Cause(ctx)
 	}
 	if err == nil && r.held() {
 		return r.current, nil
@@ -292,11 +290,6 @@ func (r *Run) letGo() error {
 	if r.waiting == nil || r.held() || !r.knows(r.waiting) {
 		return nil
 	}
-	if r.waiting.traced {
-		if err := r.trace(r.current.Pid); err != nil {
-			return err
-		}
-	}
 	if grant := r.waiting.grant; grant != nil {
 		if err := grant(r.current.Pid); err != nil {
 			return err
@@ -334,14 +327,7 @@ func (r *Run) followChild(ctx context.Context, pid int, fork *Step) error {
 	}
 	ended := r.ending
 	r.ending = nil
-	if err := r.collect(ended); err != nil || fork.grant == nil {
-		return err
-	}
-	if err := fork.grant(pid); err != nil {
-		return err
-	}
-	r.endTracing(pid)
-	return nil
+	return r.collect(ended)
 }
 
 // claim registers a child, so that only we wait for it.

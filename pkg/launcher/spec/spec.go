@@ -91,11 +91,7 @@ type Capabilities struct {
 type Cgroups struct {
 	Unified string   // the one in the v2 hierarchy, "" for none
 	Tasks   []string // those in the v1 hierarchies
-	Limited string   // the one of these with the limit of processes, "" for none
 	Freezer string   // the one of Tasks whose processes may be frozen, "" for none
-	// Outside returns the caller's cgroup in the hierarchy of Limited, in which a process is forked if Limited takes no
-	// fork any more. It must be set with Limited.
-	Outside func() (string, error)
 }
 
 // Container is the first process of a container: it makes the container's file systems, and then waits to be told to
