@@ -724,11 +724,7 @@ var traceable = []func(*specs.Process){
 
 // CAP_SYS_PTRACE is over whatever is in the PID namespace, dumpable or not.
 func TestExec_AProcessThatTracesTheLauncherGetsNoRights(t *testing.T) {
-	// What is moved into its cgroups has done nothing before.
-	full := configVariant{"at the limit of processes", func(c *process.Config) {
-		c.Spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(1))}}
-	}}
-	for _, w := range append(tracingVariants(t), full) {
+	for _, w := range tracingVariants(t) {
 		t.Run(w.name, func(t *testing.T) {
 			b := tracing(t, w.change, "tracer")
 			told := func() string {
