@@ -26,7 +26,7 @@ type initBuilder struct {
 	root         int         // of the container, with O_PATH
 	pidNamespace int         // the one to join; -1 for none
 	reaped       int         // the file of Reaped
-	userns       int         // the user namespace to join; -1 for none
+	user, mounts int         // the user namespace, and a mount namespace that it owns; see makeUserNamespace
 	sources      map[any]int // open already: of a *spec.Mount, a *spec.Device, or a directory of CgroupMounts
 	attributeFDs map[attribute]int
 }
@@ -44,6 +44,9 @@ func containerRequest(i *spec.Container, moves bool, final *bool) *native.Reques
 	}
 	if i.Reaped {
 		b.reaped = b.fd()
+	}
+	if i.Has(unix.CLONE_NEWUSER) {
+		b.user, b.mounts = b.fd(), b.fd()
 	}
 	given := b.next
 	b.joinNamespaces()
@@ -80,8 +83,8 @@ func containerRequest(i *spec.Container, moves bool, final *bool) *native.Reques
 	procSelf := b.enterRoot()
 	b.openConsole(procSelf, final)
 	b.finalize()
-	env := b.Strings(i.Env, 1)
-	b.configureInit(env)
+	env, home := b.environment(b.Request)
+	b.configureInit(home)
 	user := *b.command
 	user.Label = "" // it is set
 	if b.Reaped {
@@ -113,21 +116,18 @@ func (b *initBuilder) open(path string, flags int) (fd int) {
 	return fd
 }
 
-// joinNamespaces joins the namespaces that have a path, except the PID and the user namespace, which it only opens.
+// joinNamespaces joins the namespaces that have a path, except the user namespace, which is open, and the PID namespace,
+// which it opens.
 func (b *initBuilder) joinNamespaces() {
 	b.Call(unix.SYS_CLOSE_RANGE, b.next, uint32(math.MaxUint32), 0).OnError("close_range")
-	b.pidNamespace, b.userns = -1, -1
+	b.pidNamespace = -1
 	for _, ns := range b.Namespaces {
-		if ns.Path == "" {
+		if ns.Path == "" || ns.Type == unix.CLONE_NEWUSER {
 			continue
 		}
 		fd := b.open(ns.Path, unix.O_RDONLY)
 		if ns.Type == unix.CLONE_NEWPID {
 			b.pidNamespace = fd
-			continue
-		}
-		if ns.Type == unix.CLONE_NEWUSER {
-			b.userns = fd
 			continue
 		}
 		b.Call(unix.SYS_SETNS, fd, ns.Type).OnError("setns " + ns.Path)
@@ -228,7 +228,7 @@ func (b *initBuilder) keyring() {
 }
 
 // configureInit follows standard_init_linux.go from the host name on.
-func (b *initBuilder) configureInit(env native.Word) {
+func (b *initBuilder) configureInit(home native.Word) {
 	if name := b.Hostname; name != "" {
 		b.Call(unix.SYS_SETHOSTNAME, name, len(name)).OnError("sethostname")
 	}
@@ -256,7 +256,7 @@ func (b *initBuilder) configureInit(env native.Word) {
 		unused++
 	}
 	b.Call(unix.SYS_CLOSE_RANGE, unused, uint32(math.MaxUint32), 0).OnError("close_range")
-	b.limit(b.Request, env) // after that: the image may have made the file that names HOME a link to a descriptor
+	b.limit(b.Request, home, unused) // after that: the image may have made passwd a link to a descriptor
 }
 
 // afterExec returns the capabilities with which the program of an init is looked up: only those that the init still has

@@ -71,7 +71,7 @@ func (c *command) notFound(errno unix.Errno, detail uint32) error {
 }
 
 func (c *command) exec(r *native.Request, env native.Word) {
-	r.Exec(r.Strings(c.Args, 0), env).Explain(func(errno unix.Errno, index uint32) error {
+	r.Exec(r.Strings(c.Args), env).Explain(func(errno unix.Errno, index uint32) error {
 		directories, path, search := c.program()
 		if list := strings.Split(directories, "\x00"); search && int(index) < len(list) {
 			path = filepath.Join(list[index], path)

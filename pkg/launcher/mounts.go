@@ -211,8 +211,7 @@ func (b *initBuilder) target(destination string, like int, strict bool) int {
 		b.Call(unix.SYS_OPENAT2, b.root, destination, packed(how), unix.SizeofOpenHow).ExpectFD(fd).IfFailed(existed).
 			OnError("open " + destination)
 	} else {
-		const proc = "proc" // checkProcMount
-		b.CheckBelow(fd, b.Root, proc).OnError("check " + destination)
+		b.CheckNotProc(fd).OnError("check " + destination) // checkProcMount
 	}
 	return fd
 }

@@ -143,7 +143,10 @@ func (b *initBuilder) enterRoot() (procSelf int) {
 	}
 	if b.needsDev() {
 		null := b.openNull(unix.O_RDWR, "error reopening /dev/null inside container: can't reopen /dev/null")
-		b.ReplaceNull(null).OnError("error reopening /dev/null inside container")
+		for stream := range b.Stdio {
+			replaced := isNull(b.Request, stream)
+			b.Call(unix.SYS_DUP3, null, stream, 0).IfDone(replaced).OnError("error reopening /dev/null inside container")
+		}
 		b.close(null)
 	}
 	if b.Cwd != "" {
@@ -314,8 +317,16 @@ func useOwnNull(r *native.Request) {
 
 	how := packed(noMagicLinks(unix.O_RDWR | unix.O_NONBLOCK)) // the file may be anything
 	opened := r.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, "/dev/null", how, unix.SizeofOpenHow).ExpectFD(fd).IgnoreErrors()
-	isNull := r.CheckInode(fd, unix.S_IFCHR, unix.Mkdev(1, 3), 0, 0).IfDone(opened).IgnoreErrors()
-	r.Call(unix.SYS_FCNTL, fd, unix.F_SETFL, 0).IfDone(isNull).OnError("fcntl")
-	r.ReplaceNull(fd).IfDone(isNull).OnError("replace /dev/null")
+	null := isNull(r, fd).IfDone(opened)
+	r.Call(unix.SYS_FCNTL, fd, unix.F_SETFL, 0).IfDone(null).OnError("fcntl")
+	for stream := range 3 {
+		replaced := isNull(r, stream).IfDone(null)
+		r.Call(unix.SYS_DUP3, fd, stream, 0).IfDone(replaced).OnError("replace /dev/null")
+	}
 	r.Call(unix.SYS_CLOSE, fd).IfDone(opened)
+}
+
+// isNull adds a check, which may fail, that a descriptor is a null device.
+func isNull(r *native.Request, fd int) *native.Step {
+	return r.CheckInode(fd, unix.S_IFCHR, unix.Mkdev(1, 3), 0, 0).IgnoreErrors()
 }

@@ -40,8 +40,9 @@ func (c *command) request(moves bool) *native.Request {
 	}
 	c.enterCgroups(r, moves)
 	c.enterNamespaces(r)
-	env := r.Strings(c.Env, 1)
-	c.configure(r, env)
+	env, home := c.environment(r)
+	c.configure(r)
+	c.limit(r, home, initFD)
 	c.becomeUser(r)
 	c.enterPIDNamespace(r, env)
 	return r
@@ -198,7 +199,7 @@ func packed(structure any) []byte {
 }
 
 // configure follows setns_init_linux.go, Init, up to where the parent sets the resource limits.
-func (c *command) configure(r *native.Request, env native.Word) {
+func (c *command) configure(r *native.Request) {
 	if c.Keyring != "" {
 		c.setAttribute(r, keyLabel)
 		r.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, c.Keyring).Tolerate(unix.ENOSYS).
@@ -208,7 +209,6 @@ func (c *command) configure(r *native.Request, env native.Word) {
 		r.Call(unix.SYS_UMASK, *c.Umask)
 	}
 	c.schedule(r)
-	c.limit(r, env)
 }
 
 // schedule sets no_new_privs, the scheduler and the IO priority.
@@ -222,14 +222,6 @@ func (c *command) schedule(r *native.Request) {
 	if c.IOPriority != nil {
 		r.Call(unix.SYS_IOPRIO_SET, 1 /* IOPRIO_WHO_PROCESS */, 0, *c.IOPriority).OnError("failed to set io priority")
 	}
-}
-
-// limit has the caller set the resource limits. HOME is looked up first: a limit of descriptors may forbid it.
-func (c *command) limit(r *native.Request, env native.Word) {
-	if c.FindHome {
-		r.FindHome(c.UID, env, len(c.Env))
-	}
-	r.Wait(c.setRlimits)
 }
 
 func (c *command) setRlimits(pid int) error {
@@ -319,10 +311,12 @@ func (c *command) setGroups(r *native.Request) *native.Step {
 
 // setIDs follows init_linux.go, setupUser. mayHaveGroups is done if the user namespace allows groups; nil: any does.
 func (c *command) setIDs(r *native.Request, mayHaveGroups *native.Step) {
-	r.ChownStdio(c.UID).Explain(func(errno unix.Errno, stream uint32) error {
-		names := []string{"/dev/stdin", "/dev/stdout", "/dev/stderr"}
-		return fmt.Errorf("unable to setup user: chown %s: %w", names[stream%3], errno)
-	})
+	for stream, name := range []string{"/dev/stdin", "/dev/stdout", "/dev/stderr"} {
+		null := isNull(r, stream)
+		// EPERM: the owner is not mapped.
+		r.Call(unix.SYS_FCHOWN, stream, c.UID, -1).IfFailed(null).Tolerate(unix.EPERM, unix.EROFS).
+			OnError("unable to setup user: chown " + name)
+	}
 	if step := c.setGroups(r); mayHaveGroups != nil {
 		step.IfDone(mayHaveGroups)
 	}

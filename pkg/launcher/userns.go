@@ -4,38 +4,73 @@
 package launcher
 
 import (
-	"container/heap"
+	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/launcher/native"
 	"sandbox.internal/shim/pkg/launcher/spec"
 )
+
+// makeUserNamespace returns the user namespace of c, which it makes unless c joins one, and a new mount namespace that
+// belongs to it. They are those of a process of their own, which ends: that of the container keeps its rights outside.
+func (l *Launcher) makeUserNamespace(ctx context.Context, c *spec.Container) (files []*os.File, failed error) {
+	r := &native.Request{}
+	setUndumpable(r)
+	i := slices.IndexFunc(c.Namespaces, func(n spec.Namespace) bool { return n.Type == unix.CLONE_NEWUSER })
+	path := c.Namespaces[i].Path
+	if path == "" {
+		r.Call(unix.SYS_UNSHARE, unix.CLONE_NEWUSER).OnError("unshare the user namespace")
+		r.Wait(func(pid int) error {
+			return errors.Join(
+				os.WriteFile(fmt.Sprintf("/proc/%d/uid_map", pid), mapping(c.UIDMap), 0),
+				os.WriteFile(fmt.Sprintf("/proc/%d/gid_map", pid), mapping(c.GIDMap), 0))
+		})
+	} else {
+		const fd = native.Socket + 1
+		r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_CLOEXEC).ExpectFD(fd).OnError("open " + path)
+		r.Call(unix.SYS_SETNS, fd, unix.CLONE_NEWUSER).OnError("setns " + path)
+	}
+	r.Call(unix.SYS_SETRESGID, 0, 0, 0).OnError("setresgid")
+	r.Call(unix.SYS_SETRESUID, 0, 0, 0).OnError("setresuid")
+	setUndumpable(r)
+	r.Call(unix.SYS_UNSHARE, unix.CLONE_NEWNS).OnError("unshare the mount namespace")
+	r.Hold()
+	run, err := l.start(&spec.Process{}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	p, err := run.Execute(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("user namespace: %w", err)
+	}
+	for _, name := range []string{"user", "mnt"} {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", p.Pid, name))
+		failed = errors.Join(failed, err)
+		files = append(files, f)
+	}
+	failed = errors.Join(failed, run.Kill())
+	return files, failed
+}
 
 // enterUserNamespace prepares the root, and opens what is to be bound, in the mount namespace of the container but with
 // the rights outside its user namespace: inside, a source may be out of reach, and ids cannot be mapped. In that mount
 // namespace mounts are locked, as in any copy for another user namespace (mount_namespaces(7)).
 func (b *initBuilder) enterUserNamespace() {
 	const what = "user namespace"
-	first, second := b.fd(), b.fd() // of a pipe
-	user, mount := b.fd(), b.fd()
-	b.UserNamespace(b.userns, mapping(b.UIDMap), mapping(b.GIDMap)).OnError(what)
-	heap.Push(&b.free, first)
-	heap.Push(&b.free, second)
-	b.Call(unix.SYS_SETNS, mount, unix.CLONE_NEWNS).OnError(what + ": setns")
-	b.close(mount)
+	b.Call(unix.SYS_SETNS, b.mounts, unix.CLONE_NEWNS).OnError(what + ": setns")
+	b.close(b.mounts)
 	b.prepareRoot()
-	b.openSources(user)
-	b.Call(unix.SYS_SETNS, user, unix.CLONE_NEWUSER).OnError(what + ": setns")
-	b.close(user)
-	if b.userns >= 0 {
-		b.close(b.userns)
-	}
+	b.openSources(b.user)
+	b.Call(unix.SYS_SETNS, b.user, unix.CLONE_NEWUSER).OnError(what + ": setns")
+	b.close(b.user)
 	b.Call(unix.SYS_SETRESUID, 0, 0, 0).OnError(what + ": setresuid")
 	setUndumpable(b.Request)
 	b.Fork(b.newNamespaces() &^ unix.CLONE_NEWNS).OnError("clone")
@@ -45,12 +80,11 @@ func (b *initBuilder) enterUserNamespace() {
 }
 
 // mapping returns the text of uid_map or gid_map.
-func mapping(ids []specs.LinuxIDMapping) string {
-	var text strings.Builder
+func mapping(ids []specs.LinuxIDMapping) (text []byte) {
 	for _, m := range ids {
-		fmt.Fprintf(&text, "%d %d %d\n", m.ContainerID, m.HostID, m.Size)
+		text = fmt.Appendf(text, "%d %d %d\n", m.ContainerID, m.HostID, m.Size)
 	}
-	return text.String()
+	return text
 }
 
 // openSources opens the sources that mounts and devices bind.

@@ -63,7 +63,7 @@ func startInit(t *testing.T, program, script string, prepare ...func(*Request)) 
 		add(&request)
 	}
 	request.Lookup(program)
-	request.ExecInit(self, []string{"sh", "-c", script}, request.Strings([]string{"PATH=" + os.Getenv("PATH"), "A=b"}, 0))
+	request.ExecInit(self, []string{"sh", "-c", script}, request.Strings([]string{"PATH=" + os.Getenv("PATH"), "A=b"}))
 	init, err := run.Execute(t.Context(), &request)
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,7 @@
 // Package native runs lists of system calls in a process without the Go runtime: it has one thread, can fork, and has
 // nothing of the caller in its memory.
 //
-// The program (package program) is seven kilobytes of C without a library. [Program.Start] runs it. [Run.Execute] sends
+// The program (program.c) is seven kilobytes of C without a library. [Program.Start] runs it. [Run.Execute] sends
 // it a [Request], which says what system calls to make in which order. It becomes the program of a container, or
 // sleeps.
 //
@@ -26,20 +26,22 @@
 //   - Execute ends when its context does, even if the process is frozen.
 package native
 
+// #include "arch.h"
+// #include "program.h"
+import "C"
+
 import (
 	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/pkg/launcher/native/program"
 )
 
 // What callers have to know about the program to predict its system calls.
 const (
-	Socket      = program.Socket      // its descriptor of the socket to the caller; files of the caller follow it
-	MessageSize = program.MessageSize // what it writes there before it reads a byte at [Request.Wait]
-	AuditArch   = program.AuditArch   // AUDIT_ARCH_… of the processor, see seccomp(2)
+	Socket      = C.FD_SOCKET             // its descriptor of the socket to the caller; files of the caller follow it
+	MessageSize = C.sizeof_struct_message // what it writes there before it reads a byte at [Request.Wait]
+	AuditArch   = C.NATIVE_AUDIT_ARCH     // AUDIT_ARCH_… of the processor, see seccomp(2)
 )
 
 // Children tells the rest of this program which child processes are ours: nobody else may wait for these. A program
@@ -65,27 +67,6 @@ func (NoOthers) Register(int) bool { return true }
 // Unregister implements [Children].
 func (NoOthers) Unregister(int) {}
 
-// Program is the program in a file of its own. Its methods may be called concurrently.
-type Program struct{ *program.Program }
-
-// New makes a Program: see [program.New].
-func New(owner, name string) (*Program, error) {
-	p, err := program.New(owner, name)
-	if err != nil {
-		return nil, err
-	}
-	return &Program{p}, nil
-}
-
-// NewInit makes the Program that [Request.ExecInit] runs. It executes no requests.
-func NewInit(owner, name string) (*Program, error) {
-	p, err := program.NewInit(owner, name)
-	if err != nil {
-		return nil, err
-	}
-	return &Program{p}, nil
-}
-
 // Start starts the program with these standard streams, and with more as its descriptors from [Socket] + 1 on. nil
 // means none. The program does nothing until Execute, which must be called.
 func (p *Program) Start(children Children, stdio [3]*os.File, more ...*os.File) (*Run, error) {
@@ -98,10 +79,10 @@ func (p *Program) Start(children Children, stdio [3]*os.File, more ...*os.File) 
 	defer theirs.Close() //nolint:errcheck // the program has its own
 	files := append([]*os.File{stdio[0], stdio[1], stdio[2], theirs}, more...)
 	defer children.Suspend()()
-	first, err := p.Program.Start(files)
+	first, err := p.startWith(files)
 	if err != nil {
 		return nil, errors.Join(err, ours.Close())
 	}
 	children.Register(first.Pid)
-	return &Run{name: p.Name(), file: p.Path(), children: children, socket: ours, current: first}, nil
+	return &Run{name: p.name, file: p.path, children: children, socket: ours, current: first}, nil
 }

@@ -3,15 +3,16 @@
 
 package native
 
+// #include "program.h"
+import "C"
+
 import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"strconv"
+	"path"
 
 	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/pkg/launcher/native/program"
 )
 
 // Request is what the program does: steps, and the data that they refer to. The first step that fails ends it.
@@ -52,106 +53,83 @@ const wordSize = 8
 
 // Call adds a system call.
 func (r *Request) Call(number int, args ...any) *Step {
-	s := r.add(program.OpCall, args...)
+	s := r.add(C.OP_CALL, args...)
 	s.call = uint64(number)
 	return s
 }
 
 // Fork adds a fork, after which the child continues, in new namespaces (CLONE_NEW…).
-func (r *Request) Fork(namespaces int) *Step { return r.add(program.OpFork, 0, namespaces) }
+func (r *Request) Fork(namespaces int) *Step { return r.add(C.OP_FORK, 0, namespaces) }
 
 // ForkInto adds a fork into the cgroup of a descriptor, and into new namespaces (CLONE_NEW…).
 func (r *Request) ForkInto(cgroup, namespaces int) *Step {
-	return r.add(program.OpFork, cgroup+1, namespaces)
+	return r.add(C.OP_FORK, cgroup+1, namespaces)
 }
 
 // Wait adds a stop until the caller knows the process, and has called grant with its pid. grant may be nil.
-func (r *Request) Wait(grant func(pid int) error) { r.add(program.OpWait).grant = grant }
+func (r *Request) Wait(grant func(pid int) error) { r.add(C.OP_WAIT).grant = grant }
 
 // HandleSignals makes the signals that ask a process to end do so until it runs its program, except ignored ones: the
 // program ignores them too. The kernel drops signals to the first process of a PID namespace that have no handler
 // (pid_namespaces(7)).
-func (r *Request) HandleSignals() { r.add(program.OpSignals) }
+func (r *Request) HandleSignals() { r.add(C.OP_SIGNALS) }
 
 // Hold adds a stop at which [Run.Execute] returns the process. [Run.Resume] lets it continue.
-func (r *Request) Hold() { r.add(program.OpHold) }
+func (r *Request) Hold() { r.add(C.OP_HOLD) }
 
 // CheckInode adds a check that the descriptor is a file of the type (S_IFMT of inode(7)) and device number. If magic is
 // not 0, it must be the inode of that number in a file system with that type of statfs(2).
 func (r *Request) CheckInode(fd int, fileType uint32, device, magic, inode uint64) *Step {
-	return r.add(program.OpInode, fd, fileType, device, magic, inode)
+	return r.add(C.OP_INODE, fd, fileType, device, magic, inode)
 }
 
 // Mode adds a step that stores the permission bits of the descriptor as an octal number, and returns where.
 func (r *Request) Mode(fd int) (*Step, Word) {
-	text := r.word(make([]byte, wordSize))
-	return r.add(program.OpMode, fd, text), text
+	text := r.Room(wordSize)
+	return r.add(C.OP_MODE, fd, text), text
 }
 
-// CheckBelow adds a check that a descriptor leads to a file below dir, whose path has no links, and neither to its
-// entry except nor below that. /proc has to be that of the host.
-func (r *Request) CheckBelow(fd int, dir, except string) *Step {
-	return r.add(program.OpBelow, "/proc/self/fd/"+strconv.Itoa(fd), dir, except)
-}
+// CheckNotProc adds a check that the file of a descriptor is not in a procfs.
+func (r *Request) CheckNotProc(fd int) *Step { return r.add(C.OP_NOT_PROC, fd) }
 
 // Make adds a step that makes path in the tree of a directory, whose root it cannot leave, and opens it with O_PATH. It
 // is a directory, or an empty file if descriptor like is a file; -1 for no descriptor.
-func (r *Request) Make(root int, path string, like int) *Step {
-	return r.add(program.OpMake, root, path, like)
-}
-
-// UserNamespace adds a step that opens a user namespace, and a new mount namespace that belongs to it, as descriptors
-// two and three above the lowest free one. The user namespace is that of descriptor joined or, if that is -1, a new one
-// with uidMap and gidMap in the format of user_namespaces(7). The process enters neither.
-func (r *Request) UserNamespace(joined int, uidMap, gidMap string) *Step {
-	return r.add(program.OpUserns, joined, uidMap, gidMap)
-}
-
-// ReplaceNull adds a step that replaces standard streams that are a null device with descriptor fd.
-func (r *Request) ReplaceNull(fd int) *Step { return r.add(program.OpNull, fd) }
-
-// ChownStdio gives the standard streams to a user, as far as possible. The detail of an error is the stream.
-func (r *Request) ChownStdio(uid int) *Step { return r.add(program.OpStdio, uid) }
-
-// FindHome sets string i of the environment to "HOME=" and the user's directory in /etc/passwd, or "/". Make,
-// UserNamespace and CheckBelow overwrite it.
-func (r *Request) FindHome(uid int, env Word, i int) {
-	env.value += uint64(i * wordSize)
-	r.add(program.OpHome, uid, "/etc/passwd", env)
+func (r *Request) Make(root int, name string, like int) *Step {
+	return r.add(C.OP_MAKE, root, path.Clean("/"+name), like)
 }
 
 // CheckCwd adds a check that the working directory is below the root. The error is ENOENT otherwise.
-func (r *Request) CheckCwd() *Step { return r.add(program.OpCheckCWD) }
+func (r *Request) CheckCwd() *Step { return r.add(C.OP_CHECK_CWD) }
 
 // The detail of an error of Lookup and LookupIn. It has another value if the path of Lookup is not executable.
 const (
-	LookupStat = program.LookupStat // there is no such file, or no permission to look
-	LookupNone = program.LookupNone // there is none in PATH
-	LookupDot  = program.LookupDot  // the one in PATH is relative to the working directory
+	LookupStat = C.LOOKUP_STAT // there is no such file, or no permission to look
+	LookupNone = C.LOOKUP_NONE // there is none in PATH
+	LookupDot  = C.LOOKUP_DOT  // the one in PATH is relative to the working directory
 )
 
 // Lookup chooses a program by its path.
-func (r *Request) Lookup(path string) *Step { return r.add(program.OpLookup, 0, path) }
+func (r *Request) Lookup(path string) *Step { return r.add(C.OP_LOOKUP, 0, path) }
 
 // LookupIn chooses the first file of that name in a list of directories that is executable. The list has a zero byte
-// after each directory. Name and directories are clean paths (filepath.Clean). [Request.FindHome] must come before.
+// after each directory. Name and directories are clean paths (filepath.Clean).
 func (r *Request) LookupIn(directories, name string) *Step {
-	return r.add(program.OpLookup, directories, name) // bytes adds the byte that ends the list
+	return r.add(C.OP_LOOKUP, directories, name) // bytes adds the byte that ends the list
 }
 
 // Exec runs the file that was looked up; it is the last step. If execve(2) fails, it is too late to report the error:
 // the process prints it on its standard error, and ends with status 255. The detail is the index of the directory.
-func (r *Request) Exec(args, env Word) *Step { return r.add(program.OpExec, args, env) }
+func (r *Request) Exec(args, env Word) *Step { return r.add(C.OP_EXEC, args, env) }
 
 // ExecInit runs the program of [NewInit], whose file is descriptor fd, in place of the file that was looked up. It runs
 // that file as its child, reaps, forwards signals, and ends with the child's status. Signals should be blocked before.
 // It is the last step. Errors are reported as those of Exec.
 func (r *Request) ExecInit(fd int, args []string, env Word) *Step {
-	return r.add(program.OpInit, r.Strings(append([]string{"init", ""}, args...), 0), env, fd)
+	return r.add(C.OP_INIT, r.Strings(append([]string{"init", ""}, args...)), env, fd)
 }
 
 // Sleep closes all descriptors and sleeps until the process is killed.
-func (r *Request) Sleep() { r.add(program.OpSleep) }
+func (r *Request) Sleep() { r.add(C.OP_SLEEP) }
 
 // OnError sets the text that precedes the errno of a failure.
 func (s *Step) OnError(what string) *Step {
@@ -263,19 +241,22 @@ func (r *Request) table(words []Word) Word {
 	return Word{value: uint64(at), address: true}
 }
 
-// Strings adds a list of strings as execve(2) takes it, with room for some more at its end.
-func (r *Request) Strings(list []string, room int) Word {
-	words := make([]Word, len(list)+room+1)
+// Strings adds a list of strings as execve(2) takes it, with the addresses of more strings at its end.
+func (r *Request) Strings(list []string, more ...Word) Word {
+	words := make([]Word, len(list), len(list)+len(more)+1)
 	for i, s := range list {
 		words[i] = r.word(s)
 	}
-	return r.table(words)
+	return r.table(append(append(words, more...), Word{}))
 }
+
+// Room adds size bytes that are zero.
+func (r *Request) Room(size int) Word { return r.bytes(make([]byte, size)) }
 
 // Encode returns the request as program.h describes it.
 func (r *Request) Encode() []byte {
 	const argsAt = 2 * wordSize // in struct step
-	stepAt := func(i int) int { return program.HeaderSize + i*program.StepSize }
+	stepAt := func(i int) int { return C.sizeof_struct_header + i*C.sizeof_struct_step }
 	relocations := len(r.addresses)
 	for _, s := range r.steps {
 		for _, a := range s.args {

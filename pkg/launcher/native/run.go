@@ -3,6 +3,9 @@
 
 package native
 
+// #include "program.h"
+import "C"
+
 import (
 	"bytes"
 	"context"
@@ -17,8 +20,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/pkg/launcher/native/program"
 )
 
 // ErrKilledInCgroup means that the kernel killed a process right after it was forked into the cgroup of
@@ -90,7 +91,7 @@ func (r *Run) killUnread() error {
 	var errs []error
 	var m message
 	for rest := bytes.NewReader(unread[:max(n, 0)]); binary.Read(rest, binary.NativeEndian, &m) == nil; {
-		if m.Kind != program.MessagePID {
+		if m.Kind != C.MESSAGE_PID {
 			continue
 		}
 		if child, err := r.claim(int(m.Value)); err == nil { // else it is dead, or not ours
@@ -140,8 +141,11 @@ func (r *Run) followResumed() error {
 // Close ends a process that is held, unless it is frozen.
 func (r *Run) Close() error { return r.socket.Close() }
 
+// Kill ends a process that is held, and waits for it.
+func (r *Run) Kill() error { return errors.Join(r.kill(r.current), r.socket.Close()) }
+
 // held reports whether the process waits at [Request.Hold].
-func (r *Run) held() bool { return r.waiting != nil && r.waiting.op == program.OpHold }
+func (r *Run) held() bool { return r.waiting != nil && r.waiting.op == C.OP_HOLD }
 
 // kill kills p, even if it is frozen, and waits for it. p may be nil.
 func (r *Run) kill(p *os.Process) error {
@@ -190,7 +194,7 @@ func (r *Run) follow(ctx context.Context) error {
 			return fmt.Errorf("the %s was killed: %w", r.name, errdefs.ErrFailedPrecondition)
 		case errors.Is(err, io.EOF):
 			err = r.death()
-		case err == nil && m.Kind == program.MessageNotRun: // the process prints why, and ends
+		case err == nil && m.Kind == C.MESSAGE_NOT_RUN: // the process prints why, and ends
 			last := r.request.steps[len(r.request.steps)-1]
 			_, err = fmt.Fprintln(r.socket, last.explain(unix.Errno(m.Value), m.Detail))
 			return err
@@ -226,18 +230,18 @@ func (r *Run) handle(ctx context.Context, m message) error {
 	}
 	s := r.request.steps[m.Step]
 	switch m.Kind {
-	case program.MessagePID:
+	case C.MESSAGE_PID:
 		if err := r.followChild(ctx, int(m.Value), s); err != nil {
 			return err
 		}
 		return r.letGo()
-	case program.MessageInCgroup:
+	case C.MESSAGE_IN_CGROUP:
 		r.inCgroup = true
 		return nil
-	case program.MessageResumed:
+	case C.MESSAGE_RESUMED:
 		r.resumed = nil
 		return nil
-	case program.MessageWaiting:
+	case C.MESSAGE_WAITING:
 		if r.waiting != nil || s != r.nextWait() {
 			return fmt.Errorf("%s: step %d waits: must be the next that does: %w", r.name, m.Step, errdefs.ErrInternal)
 		}
@@ -255,7 +259,7 @@ func (r *Run) readFailure() bool {
 		if err != nil || int(m.Step) >= len(r.request.steps) {
 			return false
 		}
-		if m.Kind == program.MessageFailed {
+		if m.Kind == C.MESSAGE_FAILED {
 			r.fail(m)
 		}
 	}
@@ -277,11 +281,11 @@ func (r *Run) next(ops ...uint64) *Step {
 	return nil
 }
 
-func (r *Run) nextWait() *Step { return r.next(program.OpWait, program.OpHold) }
+func (r *Run) nextWait() *Step { return r.next(C.OP_WAIT, C.OP_HOLD) }
 
 // knows reports whether the children of all forks before the step were reported.
 func (r *Run) knows(s *Step) bool {
-	fork := r.next(program.OpFork)
+	fork := r.next(C.OP_FORK)
 	return fork == nil || fork.index > s.index
 }
 
@@ -303,7 +307,7 @@ func (r *Run) letGo() error {
 // followChild waits for the process that ends at the fork and continues with its child. The child of a later fork may
 // have been reported before.
 func (r *Run) followChild(ctx context.Context, pid int, fork *Step) error {
-	if fork.op != program.OpFork || slices.Contains(r.reported, fork) {
+	if fork.op != C.OP_FORK || slices.Contains(r.reported, fork) {
 		return fmt.Errorf("%s: step %d made process %d: must be a fork that was not reported: %w",
 			r.name, fork.index, pid, errdefs.ErrInternal)
 	}

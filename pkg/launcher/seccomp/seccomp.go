@@ -84,7 +84,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/native"
-	"sandbox.internal/shim/pkg/launcher/native/program"
 )
 
 // Filter is a seccomp filter, see seccomp(2).
@@ -135,7 +134,7 @@ func Capture(load func() error) (*Filter, error) {
 	}()
 	listener, ok := <-listening
 	if !ok {
-		return nil, fmt.Errorf("capture seccomp filter: %w", program.Unsupported(<-loaded))
+		return nil, fmt.Errorf("capture seccomp filter: %w", native.Unsupported(<-loaded))
 	}
 	defer func() { _ = unix.Close(listener) }() // the thread is gone
 	var c C.struct_capture

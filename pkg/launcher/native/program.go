@@ -1,9 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program is the C program of package native: its code lies in a section of this binary, and [New] makes an ELF
-// file of it, in memory, that nobody can change.
-package program
+package native
 
 /*
 #include "arch.h"
@@ -25,7 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Program is the program in a file of its own. Its methods may be called concurrently.
+// Program is the program in a file of its own, in memory: an ELF file that nobody can change, of the code that lies in a
+// section of this binary. Its methods may be called concurrently.
 type Program struct {
 	name  string
 	path  string // of the file in its file system
@@ -41,7 +40,7 @@ func New(owner, name string) (*Program, error) {
 	return newProgram(owner, name, code, entry)
 }
 
-// NewInit makes the Program that native.Request.ExecInit runs (init.h). It executes no requests.
+// NewInit makes the Program that [Request.ExecInit] runs (init.h). It executes no requests.
 func NewInit(owner, name string) (*Program, error) {
 	code, _, entry := code()
 	return newProgram(owner, name, code, entry)
@@ -79,18 +78,12 @@ func Unsupported(err error) error {
 // Close closes the file. Processes that run it continue.
 func (p *Program) Close() error { return errors.Join(p.file.Close(), p.mount.Close()) }
 
-// Open opens the file of the program, for native.Request.ExecInit. It is not the caller's descriptor, with which a
+// Open opens the file of the program, for [Request.ExecInit]. It is not the caller's descriptor, with which a
 // container that gets it by pidfd_getfd(2) could have a lease.
 func (p *Program) Open() (*os.File, error) { return os.Open(pathOf(p.file)) }
 
-// Name returns the name of the program.
-func (p *Program) Name() string { return p.name }
-
-// Path returns what the link /proc/PID/exe of a process shows that runs the program.
-func (p *Program) Path() string { return p.path }
-
-// Start starts the program with these descriptors; nil for none.
-func (p *Program) Start(files []*os.File) (*os.Process, error) {
+// startWith starts the program with these descriptors; nil for none.
+func (p *Program) startWith(files []*os.File) (*os.Process, error) {
 	file, err := p.above(files)
 	if err != nil {
 		return nil, err

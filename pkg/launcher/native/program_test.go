@@ -3,7 +3,7 @@
 
 //go:build amd64 || arm64
 
-package program
+package native
 
 import (
 	"bytes"

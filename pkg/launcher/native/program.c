@@ -13,7 +13,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <linux/limits.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
@@ -50,12 +49,8 @@ struct code native_code(void)
 	};
 }
 
-#define GROUPS_ROOM (NGROUPS_MAX * sizeof(uint32_t))
-// The largest line of a passwd file, and so the longest name of a home directory.
-#define LINE_MAX_SIZE 65536
-#define LINE_ROOM (LINE_MAX_SIZE + 64)
-// What is mapped behind the request: the stack may not be able to grow under the limits of the process.
-#define EXTRA_ROOM (2 * LINE_ROOM + GROUPS_ROOM)
+// What is mapped behind the request: a path, for which the stack may not be able to grow under the process's limits.
+#define PATH_ROOM (PATH_MAX + 8)
 
 #define SYS(call, a, b, c) sys(call, (long)(a), (long)(b), (long)(c), 0, 0, 0)
 
@@ -104,7 +99,7 @@ CODE static struct header *receive_request(void)
 	receive((char *)&size, sizeof size);
 	if (size < sizeof(struct header) || size > (1UL << 30) || size % 8 != 0)
 		end(255);
-	char *base = (char *)sys(SYS_mmap, 0, size + EXTRA_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *base = (char *)sys(SYS_mmap, 0, size + PATH_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if ((unsigned long)base > -4096UL)
 		fail(0, (long)base, 0);
 	struct header *h = (struct header *)base;
@@ -187,22 +182,13 @@ CODE static long check_inode(const uint64_t *arg)
 	return same ? 0 : -ENODEV;
 }
 
-CODE static bool is_null(const struct stat *st) { return S_ISCHR(st->st_mode) && st->st_rdev == (1 << 8 | 3); }
-
-// A stream that cannot be given away keeps its owner: the user is not mapped, or its file system is read-only.
-CODE static void chown_stdio(uint64_t uid, long step)
+CODE static long check_not_proc(uint64_t fd)
 {
-	for (int fd = 0; fd < 3; fd++) {
-		struct stat st;
-		long error = SYS(SYS_fstat, fd, &st, 0);
-		if (error < 0)
-			fail(step, error, fd);
-		if (st.st_uid == uid || is_null(&st))
-			continue;
-		error = SYS(SYS_fchown, fd, uid, -1);
-		if (error < 0 && error != -EPERM && error != -EROFS)
-			fail(step, error, fd);
-	}
+	struct statfs fs;
+	long error = SYS(SYS_fstatfs, fd, &fs, 0);
+	if (error < 0)
+		return error;
+	return fs.f_type == PROC_SUPER_MAGIC ? -EXDEV : 0;
 }
 
 // The kernel puts "(unreachable)" in front of a directory that is not below the root. See getcwd(2), CVE-2024-21626.
@@ -214,29 +200,6 @@ CODE __attribute__((noinline)) static long check_cwd(void)
 	if (n < 0)
 		return n;
 	return path[0] == '/' ? 0 : -ENOENT;
-}
-
-// Returns 0 or -EACCES, as Go decides if faccessat2(2) is missing (syscall.Faccessat).
-CODE static long mode_allows(const struct stat *st, uint32_t *groups)
-{
-	long uid = SYS(SYS_geteuid, 0, 0, 0);
-	struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-	struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3];
-	bool overrides = SYS(SYS_capget, &header, caps, 0) == 0 && (caps[0].effective >> CAP_DAC_OVERRIDE & 1);
-	mode_t bits = S_IXOTH;
-	if (uid == 0 || overrides) {
-		bits = S_IXUSR | S_IXGRP | S_IXOTH;
-	} else if (uid == st->st_uid) {
-		bits = S_IXUSR;
-	} else {
-		long n = SYS(SYS_getgroups, NGROUPS_MAX, groups, 0);
-		bool member = SYS(SYS_getegid, 0, 0, 0) == st->st_gid;
-		for (long i = 0; i < n && !member; i++)
-			member = groups[i] == st->st_gid;
-		if (member)
-			bits = S_IXGRP;
-	}
-	return st->st_mode & bits ? 0 : -EACCES;
 }
 
 // Appends text to a path that ends at at, unless the result is longer than the kernel takes: PATH_MAX.
@@ -260,9 +223,8 @@ CODE static uint64_t join(char *path, const char *directory, const char *name)
 }
 
 // Returns the index of the first directory of the list in which name is an executable file, as os/exec.LookPath decides
-// (os/exec/lp_unix.go, findExecutable), and stores the path in *found. buffer has room for PATH_MAX bytes. groups is
-// GROUPS_ROOM of memory to use.
-CODE static long lookup(const char *list, char *name, char **found, char *buffer, long step, uint32_t *groups)
+// (os/exec/lp_unix.go, findExecutable), and stores the path in *found. buffer has PATH_ROOM bytes.
+CODE static long lookup(const char *list, char *name, char **found, char *buffer, long step)
 {
 	*found = list ? buffer : name;
 	for (long i = 0; !list || *list; i++) {
@@ -278,7 +240,7 @@ CODE static long lookup(const char *list, char *name, char **found, char *buffer
 			detail = LOOKUP_ACCESS;
 			error = S_ISDIR(st.st_mode) ? -EISDIR : sys(SYS_faccessat2, AT_FDCWD, (long)*found, X_OK, AT_EACCESS, 0, 0);
 			if (error == -ENOSYS || error == -EPERM) // a seccomp filter
-				error = mode_allows(&st, groups);
+				error = SYS(SYS_faccessat, AT_FDCWD, *found, X_OK); // the real user is the effective one
 		}
 		if (error == 0 && list && (*found)[0] != '/')
 			fail(step, -ENOENT, LOOKUP_DOT);
@@ -291,9 +253,7 @@ CODE static long lookup(const char *list, char *name, char **found, char *buffer
 }
 
 #include "init.h"
-#include "passwd.h"
 #include "path.h"
-#include "userns.h"
 
 CODE __attribute__((noinline, noreturn)) static void run(const char *path, const struct step *s, long step, long found)
 {
@@ -318,7 +278,7 @@ CODE __attribute__((noinline, noreturn)) static void run(const char *path, const
 CODE __attribute__((noreturn)) static void sleep_forever(struct header *h)
 {
 	SYS(SYS_close_range, 0, ~0U, 0); // the caller waits for that
-	SYS(SYS_munmap, h, h->size + EXTRA_ROOM, 0);
+	SYS(SYS_munmap, h, h->size + PATH_ROOM, 0);
 	for (;;)
 		sys(SYS_ppoll, 0, 0, 0, 0, 0, 0);
 }
@@ -359,9 +319,7 @@ CODE __attribute__((noreturn, used)) void native_main(void)
 {
 	struct header *h = receive_request();
 	struct step *steps = (struct step *)(h + 1);
-	char *line = (char *)h + h->size, *home = line + LINE_ROOM;
-	uint32_t *groups = (uint32_t *)(home + LINE_ROOM);
-	char *path = 0;
+	char *buffer = (char *)h + h->size, *path = 0;
 	long found = 0;
 	for (uint64_t i = 0; i < h->steps; i++) {
 		struct step *s = steps + i;
@@ -387,23 +345,14 @@ CODE __attribute__((noreturn, used)) void native_main(void)
 			result = check_inode(s->arg);
 		} else if (s->op == OP_MODE) {
 			result = store_mode(s->arg[0], (char *)s->arg[1]);
-		} else if (s->op == OP_BELOW) {
-			result = check_below((char *)s->arg[0], (char *)s->arg[1], (char *)s->arg[2], home);
+		} else if (s->op == OP_NOT_PROC) {
+			result = check_not_proc(s->arg[0]);
 		} else if (s->op == OP_MAKE) {
-			result = make(s->arg[0], (char *)s->arg[1], s->arg[2], home);
-		} else if (s->op == OP_USERNS) {
-			result = make_user_namespace(s->arg[0], (char *)s->arg[1], (char *)s->arg[2], home);
-		} else if (s->op == OP_NULL) {
-			result = replace_null(s->arg[0]);
-		} else if (s->op == OP_STDIO) {
-			chown_stdio(s->arg[0], i);
-		} else if (s->op == OP_HOME) {
-			find_home(s->arg[0], (char *)s->arg[1], line, home);
-			*(char **)s->arg[2] = home;
+			result = make(s->arg[0], (char *)s->arg[1], s->arg[2], buffer);
 		} else if (s->op == OP_CHECK_CWD) {
 			result = check_cwd();
 		} else if (s->op == OP_LOOKUP) {
-			found = lookup((char *)s->arg[0], (char *)s->arg[1], &path, line, i, groups);
+			found = lookup((char *)s->arg[0], (char *)s->arg[1], &path, buffer, i);
 		} else if ((s->op == OP_EXEC || s->op == OP_INIT) && path) {
 			run(path, s, i, found);
 		} else if (s->op == OP_SLEEP) {

@@ -43,16 +43,9 @@ enum {
 	OP_INODE,     // check that descriptor arg[0] has the file type arg[1] and the device number arg[2]; if arg[3] is not 0,
 	              // that it is inode arg[4] of a file system of that type (statfs(2))
 	OP_MODE,      // store at arg[1] the permission bits of descriptor arg[0] as an octal number
-	OP_BELOW,     // check that the file that the link arg[0] of procfs leads to is below the directory arg[1], and neither
-	              // its entry arg[2] nor below that
-	OP_MAKE,      // make the path arg[1] below directory arg[0], with all directories on its way, and open it with O_PATH: a
-	              // directory, or a file if descriptor arg[2] is one
-	OP_USERNS,    // open a user namespace and a new mount namespace of it, as descriptors two and three above the
-	              // lowest free one; the user namespace is that of descriptor arg[0] or, if that is -1, a new one with
-	              // the mappings arg[1] of users and arg[2] of groups
-	OP_NULL,      // replace standard streams that are a null device with descriptor arg[0]
-	OP_STDIO,     // chown the standard streams to user arg[0]
-	OP_HOME,      // store at arg[2] the address of "HOME=" and the home directory of user arg[0] in the file arg[1]
+	OP_NOT_PROC,  // check that descriptor arg[0] is not in a procfs
+	OP_MAKE,      // make the clean path arg[1] below directory arg[0], with all directories on its way, and open it with
+	              // O_PATH: a directory, or a file if descriptor arg[2] is one
 	OP_CHECK_CWD, // check that the working directory is below the root
 	OP_LOOKUP,    // find the program of name arg[1]: in the first of the directories arg[0] that has it, each of which ends
 	              // with a zero byte, and the last with two; or as a path, if arg[0] is 0
@@ -67,7 +60,7 @@ struct message {
 	uint32_t kind;
 	uint32_t value;  // the pid or the errno
 	uint32_t step;   // index
-	uint32_t detail; // of OP_STDIO: the stream; of OP_LOOKUP: what failed; of OP_EXEC and OP_INIT: index of the directory
+	uint32_t detail; // of OP_LOOKUP: what failed; of OP_EXEC and OP_INIT: index of the directory
 };
 
 enum {
