@@ -4,10 +4,10 @@
 package launcher
 
 import (
-	"container/heap"
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +22,7 @@ type initBuilder struct {
 	*command // of the Container
 	*spec.Container
 	next         int         // no descriptor from this one on is open
-	free         descriptors // of those below it, these are not
+	free         []int       // of those below it, these are not, in ascending order
 	root         int         // of the container, with O_PATH
 	pidNamespace int         // the one to join; -1 for none
 	reaped       int         // the file of Reaped
@@ -98,14 +98,21 @@ func containerRequest(i *spec.Container, moves bool, final *bool) *native.Reques
 // fd returns the descriptor that the next call that opens one will return.
 func (b *initBuilder) fd() int {
 	if len(b.free) > 0 {
-		return heap.Pop(&b.free).(int) //nolint:forcetypeassert // it has nothing else
+		fd := b.free[0]
+		b.free = b.free[1:]
+		return fd
 	}
 	b.next++
 	return b.next - 1
 }
 
+func (b *initBuilder) release(fd int) {
+	at, _ := slices.BinarySearch(b.free, fd)
+	b.free = slices.Insert(b.free, at, fd)
+}
+
 func (b *initBuilder) close(fd int) *native.Step {
-	heap.Push(&b.free, fd)
+	b.release(fd)
 	return b.Call(unix.SYS_CLOSE, fd)
 }
 
@@ -167,7 +174,7 @@ func (b *initBuilder) fork(moves bool) {
 	if b.Cgroups.Unified == "" || moves {
 		b.Fork(namespaces).OnError("clone")
 	}
-	heap.Push(&b.free, free)
+	b.release(free)
 	b.Wait(b.Forked)
 	resetAffinity(b.Request)
 }

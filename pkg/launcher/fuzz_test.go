@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/spec"
@@ -48,7 +47,7 @@ func FuzzInit(f *testing.F) {
 		}
 		if has(4) {
 			i.Namespaces = append(i.Namespaces, spec.Namespace{Type: unix.CLONE_NEWUSER})
-			i.UIDMap = []specs.LinuxIDMapping{{Size: 1}}
+			i.UIDMap = "0 0 1\n"
 			i.GIDMap = i.UIDMap
 		}
 		if has(5) {
@@ -141,7 +140,7 @@ func TestRequest_IsAsLargeAsItsInputs(t *testing.T) {
 		"mounts for other users": func(i *spec.Container) {
 			i.Mounts = mounts("bind")
 			i.Namespaces = append(i.Namespaces, spec.Namespace{Type: unix.CLONE_NEWUSER})
-			i.UIDMap = []specs.LinuxIDMapping{{Size: 1}}
+			i.UIDMap = "0 0 1\n"
 		},
 		"paths and label": func(i *spec.Container) {
 			i.MaskedPaths, i.ReadonlyPaths, i.Label = append(names, text), append(names, text), text

@@ -56,12 +56,11 @@ func (e notStarted) Unwrap() error { return e.error }
 
 // Launcher starts processes. Its methods may be called concurrently.
 type Launcher struct {
+	owner    string
 	children native.Children
 	program  *native.Program
 
 	mu sync.Mutex
-	// +checklocks:mu
-	owner string // of the name of init's file
 	// +checklocks:mu
 	init *native.Program // of Container.Reaped; nil before the first
 }
@@ -120,7 +119,7 @@ func (l *Launcher) create(ctx context.Context, c *spec.Container, moves bool) (*
 	if c.Reaped {
 		file, err := l.openInit()
 		if err != nil {
-			return nil, err
+			return nil, notStarted{err}
 		}
 		defer file.Close() //nolint:errcheck // only read
 		last = append(last, file)
@@ -153,16 +152,13 @@ func (l *Launcher) create(ctx context.Context, c *spec.Container, moves bool) (*
 	return &Held{p, run}, nil
 }
 
-// openInit opens the file of the small init, which it makes if there is none.
-func (l *Launcher) openInit() (*os.File, error) {
+func (l *Launcher) openInit() (_ *os.File, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.init == nil {
-		init, err := native.NewInit(l.owner, "init")
-		if err != nil {
-			return nil, notStarted{err}
+		if l.init, err = native.NewInit(l.owner, "init"); err != nil {
+			return nil, err
 		}
-		l.init = init
 	}
 	return l.init.Open()
 }
@@ -170,37 +166,24 @@ func (l *Launcher) openInit() (*os.File, error) {
 // Exec starts a process in the namespaces of c.Target, and returns when the process's own program has begun, or when
 // ctx ends. The process is a child of the caller, who waits for it and then unregisters it. c is not changed.
 func (l *Launcher) Exec(ctx context.Context, c *spec.Process) (*os.Process, error) {
-	request := (*command)(c).request
-	p, err := l.exec(ctx, c, request(false))
+	p, err := l.exec(ctx, c, false)
 	// ENOSYS: a seccomp filter on the caller forbids clone3(2).
-	if errors.Is(err, native.ErrKilledInCgroup) || errors.Is(err, unix.ENOSYS) {
-		p, err = l.exec(ctx, c, request(true))
+	if errors.Is(err, native.ErrKilledInCgroup) || errors.Is(err, ErrNotJoined) && errors.Is(err, unix.ENOSYS) {
+		p, err = l.exec(ctx, c, true)
 	}
 	return p, err
 }
 
-func (l *Launcher) exec(ctx context.Context, c *spec.Process, request *native.Request) (_ *os.Process, failed error) {
+func (l *Launcher) exec(ctx context.Context, c *spec.Process, moves bool) (*os.Process, error) {
 	more := []*os.File{c.Target}
 	if c.Terminal != nil {
-		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return nil, os.NewSyscallError("socketpair", err)
-		}
-		ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
-		defer ours.Close()   //nolint:errcheck // nothing is expected from it
-		defer theirs.Close() //nolint:errcheck // the program has its own
-		more = append(more, theirs)
-		defer func() {
-			if failed == nil { // else this may be tried again, with another terminal
-				forward(ours, c.Terminal.Socket)
-			}
-		}()
+		more = append(more, c.Terminal.Socket)
 	}
 	run, err := l.start(c, more, nil)
 	if err != nil {
 		return nil, err
 	}
-	return run.Execute(ctx, request)
+	return run.Execute(ctx, (*command)(c).request(moves))
 }
 
 // start starts the program. After the streams it has the descriptors more, the host's /proc if c has attributes, and

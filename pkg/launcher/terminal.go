@@ -4,8 +4,6 @@
 package launcher
 
 import (
-	"encoding/binary"
-	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +24,8 @@ func (c *command) allocateTerminal(r *native.Request, procSelfFD, handle, master
 	how := noMagicLinks(unix.O_PATH | unix.O_NOFOLLOW) // the host's /proc/self/fd is open
 	r.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, ptmx, packed(how), unix.SizeofOpenHow).
 		ExpectFD(handle).OnError("open " + ptmx)
-	checkPtmx(r, handle)
+	const inode = 2 // of fs/devpts/inode.c
+	r.CheckInode(handle, unix.S_IFCHR, unix.Mkdev(5, 2), unix.DEVPTS_SUPER_MAGIC, inode).OnError("verify ptmx handle")
 	r.Call(unix.SYS_OPENAT, procSelfFD, strconv.Itoa(handle), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC).
 		ExpectFD(master).OnError("reopen ptmx to get new pty pair")
 	r.Call(unix.SYS_IOCTL, master, unix.TIOCSPTLCK, r.Table(0))
@@ -49,22 +48,4 @@ func (c *command) useTerminal(r *native.Request, master, peer int) {
 			r.Call(unix.SYS_DUP3, peer, fd, 0).OnError("dup3")
 		}
 	}
-}
-
-// forward passes a terminal on. If it cannot, who waits for the terminal sees the end of the socket.
-func forward(from, to *os.File) {
-	var name [64]byte
-	rights := make([]byte, unix.CmsgSpace(4))
-	n, size, _, _, err := unix.Recvmsg(int(from.Fd()), name[:], rights, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
-	if err != nil || size < unix.CmsgLen(4) {
-		return
-	}
-	_ = unix.Sendmsg(int(to.Fd()), name[:n], rights[:size], nil, unix.MSG_NOSIGNAL)
-	_ = unix.Close(int(binary.NativeEndian.Uint32(rights[unix.CmsgLen(0):]))) // it is in the message
-}
-
-// checkPtmx follows console_linux.go, checkPtmxHandle. The numbers are those of fs/devpts/inode.c.
-func checkPtmx(r *native.Request, fd int) {
-	const inode = 2
-	r.CheckInode(fd, unix.S_IFCHR, unix.Mkdev(5, 2), unix.DEVPTS_SUPER_MAGIC, inode).OnError("verify ptmx handle")
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/native"
@@ -30,8 +29,8 @@ func (l *Launcher) makeUserNamespace(ctx context.Context, c *spec.Container) (fi
 		r.Call(unix.SYS_UNSHARE, unix.CLONE_NEWUSER).OnError("unshare the user namespace")
 		r.Wait(func(pid int) error {
 			return errors.Join(
-				os.WriteFile(fmt.Sprintf("/proc/%d/uid_map", pid), mapping(c.UIDMap), 0),
-				os.WriteFile(fmt.Sprintf("/proc/%d/gid_map", pid), mapping(c.GIDMap), 0))
+				os.WriteFile(fmt.Sprintf("/proc/%d/uid_map", pid), []byte(c.UIDMap), 0),
+				os.WriteFile(fmt.Sprintf("/proc/%d/gid_map", pid), []byte(c.GIDMap), 0))
 		})
 	} else {
 		const fd = native.Socket + 1
@@ -77,14 +76,6 @@ func (b *initBuilder) enterUserNamespace() {
 	b.Wait(nil)
 	b.Call(unix.SYS_SETRESGID, 0, 0, 0).OnError(what + ": setresgid")
 	setUndumpable(b.Request)
-}
-
-// mapping returns the text of uid_map or gid_map.
-func mapping(ids []specs.LinuxIDMapping) (text []byte) {
-	for _, m := range ids {
-		text = fmt.Appendf(text, "%d %d %d\n", m.ContainerID, m.HostID, m.Size)
-	}
-	return text
 }
 
 // openSources opens the sources that mounts and devices bind.
@@ -159,17 +150,4 @@ func (b *initBuilder) mapIDs(m *spec.Mount, fd, userns int) {
 		defer b.close(userns)
 	}
 	b.setAttr(fd, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns)}, m.IDMap.Recursive)
-}
-
-// descriptors is a heap.Interface: with thousands of mounts in a user namespace, as many are open.
-type descriptors []int
-
-func (d descriptors) Len() int           { return len(d) }
-func (d descriptors) Less(i, j int) bool { return d[i] < d[j] }
-func (d descriptors) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
-func (d *descriptors) Push(fd any)       { *d = append(*d, fd.(int)) } //nolint:forcetypeassert // as above
-func (d *descriptors) Pop() any {
-	fd := (*d)[len(*d)-1]
-	*d = (*d)[:len(*d)-1]
-	return fd
 }

@@ -84,5 +84,5 @@ func (p *Program) Start(children Children, stdio [3]*os.File, more ...*os.File) 
 		return nil, errors.Join(err, ours.Close())
 	}
 	children.Register(first.Pid)
-	return &Run{name: p.name, file: p.path, children: children, socket: ours, current: first}, nil
+	return &Run{name: p.name, children: children, socket: ours, current: first}, nil
 }

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"syscall"
 	"unsafe"
 
@@ -27,7 +26,6 @@ import (
 // section of this binary. Its methods may be called concurrently.
 type Program struct {
 	name  string
-	path  string // of the file in its file system
 	file  *os.File
 	mount *os.File // of its file system; closing it takes a grace period of RCU
 }
@@ -56,8 +54,8 @@ func newProgram(owner, name string, code []byte, entry uint64) (*Program, error)
 		return nil, fmt.Errorf("%s: pidfd_open: %w", name, Unsupported(err))
 	}
 	_ = unix.Close(pidfd) // it was only tried
-	p := &Program{name: name, path: "/" + owner + ":" + name}
-	if err := p.write(image(code, entry)); err != nil {
+	p := &Program{name: name}
+	if err := p.write(owner+":"+name, image(code, entry)); err != nil {
 		_ = p.Close() // nothing runs it
 		return nil, fmt.Errorf("%s: make its file: %w", name, Unsupported(err))
 	}
@@ -84,44 +82,22 @@ func (p *Program) Open() (*os.File, error) { return os.Open(pathOf(p.file)) }
 
 // startWith starts the program with these descriptors; nil for none.
 func (p *Program) startWith(files []*os.File) (*os.Process, error) {
-	file, err := p.above(files)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() //nolint:errcheck // the program has its own
-	started, err := os.StartProcess(pathOf(file), []string{p.name}, &os.ProcAttr{Env: []string{}, Files: files})
+	started, err := os.StartProcess(pathOf(p.file), []string{p.name}, &os.ProcAttr{Env: []string{}, Files: files})
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.name, err)
 	}
 	return started, nil
 }
 
-// above returns the program's file with a descriptor that a child still has when it runs the file by that number.
-// Before that, Go puts the child's descriptors in place, using temporary ones above all of them (syscall/exec_linux.go,
-// forkAndExecInChild1; golang.org/issue/61751).
-func (p *Program) above(files []*os.File) (*os.File, error) {
-	highest := len(files)
-	for _, f := range files {
-		if f != nil {
-			highest = max(highest, int(f.Fd()))
-		}
-	}
-	fd, err := unix.FcntlInt(p.file.Fd(), unix.F_DUPFD_CLOEXEC, highest+len(files)+2)
-	if err != nil {
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	return os.NewFile(uintptr(fd), p.name), nil
-}
-
-// pathOf returns the path of an open file in this process, and in a child before execve.
-func pathOf(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
+// pathOf returns the path of an open file of this process, also in a child, whose descriptors may be others.
+func pathOf(f *os.File) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()) }
 
 // write makes the executable file, in a file system of its own that nobody can find, and that is read-only once the
 // file is written. A container reaches the file as /proc/PID/exe (CVE-2019-5736), and its root may own it. It can
 // change neither content nor mode, attributes or ACL: only CAP_SYS_ADMIN in the user namespace of the caller makes the
 // file system writable again. As long as the caller has the file open, there can be no lease that holds up who executes
 // it (fcntl(2)).
-func (p *Program) write(content []byte) error {
+func (p *Program) write(name string, content []byte) error {
 	context, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return os.NewSyscallError("fsopen", err)
@@ -135,10 +111,10 @@ func (p *Program) write(content []byte) error {
 		return os.NewSyscallError("fsmount", err)
 	}
 	p.mount = os.NewFile(uintptr(mount), "mount")
-	if err := writeFile(mount, p.path[1:], content); err != nil {
+	if err := writeFile(mount, name, content); err != nil {
 		return err
 	}
-	fd, err := unix.Openat(mount, p.path[1:], unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(mount, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return os.NewSyscallError("openat", err)
 	}

@@ -41,6 +41,7 @@ type Step struct {
 	fd        uint64
 	explain   func(errno unix.Errno, detail uint32) error
 	grant     func(pid int) error
+	reported  bool // it is a fork or a wait, of which the caller knows
 }
 
 // Word is the address of data, or a number.

@@ -7,7 +7,6 @@ package native
 import "C"
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -31,10 +30,12 @@ var ErrKilledInCgroup = errors.New("the process was killed when it was forked in
 // uninterruptibly in a file system of a container.
 const deathTimeout = 5 * time.Second
 
+// resumeTimeout is how long Resume waits for the program of a process.
+const resumeTimeout = 2 * time.Second
+
 // Run is one run of the program. The goroutine of Execute, which is called once, owns it.
 type Run struct {
 	name     string
-	file     string // of the program, as /proc/PID/exe shows it
 	children Children
 	socket   *os.File // watched by Go's poller
 	request  *Request
@@ -43,7 +44,6 @@ type Run struct {
 	ending   *os.Process // is about to end; nil once it has been reaped
 	fork     *Step       // that made current
 	inCgroup bool        // the child of ForkInto reported that it runs
-	reported []*Step     // the forks and waits that were reported
 	waiting  *Step       // at which a process waits; else nil
 	resumed  *Step       // the Hold that Resume ended, until the process confirms that; else nil
 	failed   *Step       // that failed; else nil
@@ -54,23 +54,22 @@ type Run struct {
 // owns it in the reaper. The error is that of the first step that failed, or the cause of the context's end.
 func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error) {
 	r.request = request
-	if err := r.send(); err != nil {
-		return nil, errors.Join(err, r.socket.Close(), r.kill(r.current))
-	}
 	stop := context.AfterFunc(ctx, func() { _ = r.socket.SetDeadline(time.Unix(1, 0)) }) // fails only if closed
-	err := r.follow(ctx)
+	_, err := r.socket.Write(request.Encode())
+	if err == nil {
+		err = r.follow(ctx)
+	}
 	stop()
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	if err == nil && r.held() {
-		return r.current, nil
-	}
 	if err != nil {
 		err = errors.Join(err, r.kill(r.current), r.kill(r.ending), r.killUnread())
 	}
-	// All that matters has been read. A process that was not reported reads EOF when it waits, and ends.
-	_ = r.socket.Close()
+	if err != nil || !r.held() {
+		// All that matters has been read. A process that was not reported reads EOF when it waits, and ends.
+		_ = r.socket.Close()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -78,27 +77,20 @@ func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error
 }
 
 // killUnread kills the children in messages that nobody has read: a frozen one would not read EOF.
-func (r *Run) killUnread() error {
-	conn, err := r.socket.SyscallConn()
-	if err != nil {
-		return err
-	}
-	unread := make([]byte, 1024) // a process sends a few messages
-	n := 0
-	if err := conn.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), unread) }); err != nil { // no message is as good
-		return err
-	}
-	var errs []error
-	var m message
-	for rest := bytes.NewReader(unread[:max(n, 0)]); binary.Read(rest, binary.NativeEndian, &m) == nil; {
+func (r *Run) killUnread() (err error) {
+	for {
+		_ = r.socket.SetReadDeadline(time.Now().Add(10 * time.Millisecond)) // fails only if closed
+		m, end := r.receive()
+		if end != nil {
+			return err
+		}
 		if m.Kind != C.MESSAGE_PID {
 			continue
 		}
-		if child, err := r.claim(int(m.Value)); err == nil { // else it is dead, or not ours
-			errs = append(errs, r.kill(child))
+		if child, failed := r.claim(int(m.Value)); failed == nil { // else it is dead, or not ours
+			err = errors.Join(err, r.kill(child))
 		}
 	}
-	return errors.Join(errs...)
 }
 
 // Resume lets a held process continue, and returns when it runs its program, or when that has ended. It is called once.
@@ -108,34 +100,17 @@ func (r *Run) Resume() error {
 		return errors.Join(fmt.Errorf("the %s ended: %w: %w", r.name, err, errdefs.ErrFailedPrecondition), r.socket.Close())
 	}
 	r.resumed, r.waiting = r.waiting, nil
-	err := r.followResumed()
-	socket := r.socket
-	// The container may run for years, and the request holds everything that it was made from.
-	*r = Run{name: r.name, file: r.file, children: r.children, socket: socket, current: r.current}
-	return errors.Join(err, socket.Close())
-}
-
-// lookAgain is how often Resume looks at a process of which it reads nothing.
-const lookAgain = time.Second
-
-// followResumed follows a process until it runs its program, or has ended. Another one, which is privileged in a
-// container that sees the process, may have taken its end of the socket, so that the end of file does not come.
-func (r *Run) followResumed() error {
-	for {
-		_ = r.socket.SetReadDeadline(time.Now().Add(lookAgain)) // fails only if closed
-		err := r.follow(context.Background())
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			return err
-		}
-		// As long as the process lives, the id is its own.
-		program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", r.current.Pid))
-		if ended := r.current.Signal(unix.Signal(0)); ended != nil {
-			return fmt.Errorf("the %s was killed: %w", r.name, errdefs.ErrFailedPrecondition)
-		}
-		if err == nil && program != r.file {
-			return nil
+	_ = r.socket.SetReadDeadline(time.Now().Add(resumeTimeout)) // fails only if closed
+	err := r.follow(context.Background())
+	// The program is on a slow disk, or a privileged process of the container took the socket.
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		if err = nil; r.current.Signal(unix.Signal(0)) != nil {
+			err = fmt.Errorf("the %s was killed: %w", r.name, errdefs.ErrFailedPrecondition)
 		}
 	}
+	socket := r.socket
+	*r = Run{socket: socket} // the request holds everything that it was made from
+	return errors.Join(err, socket.Close())
 }
 
 // Close ends a process that is held, unless it is frozen.
@@ -172,13 +147,6 @@ func (r *Run) collect(p *os.Process) error {
 	defer r.children.Unregister(p.Pid)
 	if _, err := p.Wait(); err != nil {
 		return fmt.Errorf("wait for process %d: %w", p.Pid, err)
-	}
-	return nil
-}
-
-func (r *Run) send() error {
-	if _, err := r.socket.Write(r.request.Encode()); err != nil {
-		return fmt.Errorf("send request to %s: %w", r.name, err)
 	}
 	return nil
 }
@@ -245,7 +213,7 @@ func (r *Run) handle(ctx context.Context, m message) error {
 		if r.waiting != nil || s != r.nextWait() {
 			return fmt.Errorf("%s: step %d waits: must be the next that does: %w", r.name, m.Step, errdefs.ErrInternal)
 		}
-		r.waiting, r.reported = s, append(r.reported, s)
+		r.waiting, s.reported = s, true
 		return r.letGo()
 	}
 	r.fail(m)
@@ -274,7 +242,7 @@ func (r *Run) fail(m message) {
 // next returns the first step of these operations that was not reported.
 func (r *Run) next(ops ...uint64) *Step {
 	for _, s := range r.request.steps {
-		if slices.Contains(ops, s.op) && !slices.Contains(r.reported, s) {
+		if !s.reported && slices.Contains(ops, s.op) {
 			return s
 		}
 	}
@@ -307,12 +275,12 @@ func (r *Run) letGo() error {
 // followChild waits for the process that ends at the fork and continues with its child. The child of a later fork may
 // have been reported before.
 func (r *Run) followChild(ctx context.Context, pid int, fork *Step) error {
-	if fork.op != C.OP_FORK || slices.Contains(r.reported, fork) {
+	if fork.op != C.OP_FORK || fork.reported {
 		return fmt.Errorf("%s: step %d made process %d: must be a fork that was not reported: %w",
 			r.name, fork.index, pid, errdefs.ErrInternal)
 	}
 	child, err := r.claim(pid)
-	if errors.Is(err, unix.ECHILD) && r.diedAtBirth(fork) { // before its parent reported it: the reaper collected it
+	if errors.Is(err, unix.ECHILD) && r.diedAtBirth(fork) { // the reaper collected it
 		return ErrKilledInCgroup
 	}
 	if errors.Is(err, unix.ECHILD) && r.readFailure() { // so it did, but the child has said why it ended
@@ -321,7 +289,7 @@ func (r *Run) followChild(ctx context.Context, pid int, fork *Step) error {
 	if err != nil {
 		return fmt.Errorf("%s: step %d made process %d: %w", r.name, fork.index, pid, err)
 	}
-	r.reported = append(r.reported, fork)
+	fork.reported = true
 	r.ending = child
 	if r.fork == nil || fork.index > r.fork.index {
 		r.ending, r.current, r.fork = r.current, child, fork

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/seccomp"
@@ -98,8 +97,8 @@ type Cgroups struct {
 // run its program. Target and Join of the Process are not used.
 type Container struct {
 	Process
-	Namespaces     []Namespace            // the mount namespace is among them
-	UIDMap, GIDMap []specs.LinuxIDMapping // of a new user namespace
+	Namespaces     []Namespace // the mount namespace is among them
+	UIDMap, GIDMap string      // of a new user namespace, as user_namespaces(7) describes the files
 
 	Root            string // path of the root file system, a directory
 	ReadonlyRoot    bool

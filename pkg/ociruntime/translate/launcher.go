@@ -72,7 +72,7 @@ func LauncherContainer(config *configs.Config, ownDevices int) *spec.Container {
 		MountedOnce: config.HasHook(configs.Prestart, configs.CreateRuntime),
 	}
 	for _, ns := range config.Namespaces {
-		c.Namespaces = append(c.Namespaces, spec.Namespace{Type: flag(ns.Type), Path: ns.Path})
+		c.Namespaces = append(c.Namespaces, spec.Namespace{Type: ns.Syscall(), Path: ns.Path})
 	}
 	for _, m := range config.Mounts {
 		own := &spec.Mount{
@@ -93,25 +93,18 @@ func LauncherContainer(config *configs.Config, ownDevices int) *spec.Container {
 	return c
 }
 
-func idMap(ids []configs.IDMap) (list []specs.LinuxIDMapping) {
+func idMap(ids []configs.IDMap) string {
+	var text strings.Builder
 	for _, m := range ids {
-		list = append(list, specs.LinuxIDMapping{
-			ContainerID: uint32(m.ContainerID), HostID: uint32(m.HostID), Size: uint32(m.Size),
-		})
+		_, _ = fmt.Fprintln(&text, m.ContainerID, m.HostID, m.Size)
 	}
-	return list
-}
-
-// flag returns the flag of clone(2) of a namespace.
-func flag(t configs.NamespaceType) int {
-	one := configs.Namespaces{{Type: t}} // without its path, because of which CloneFlags would skip it
-	return int(one.CloneFlags())
+	return text.String()
 }
 
 // namespaces returns the flags of all namespaces that the configuration lists: an exec joins them.
 func namespaces(config *configs.Config) (flags int) {
 	for _, n := range config.Namespaces {
-		flags |= flag(n.Type)
+		flags |= n.Syscall()
 	}
 	return flags
 }
