@@ -162,11 +162,11 @@ func TestCgroup2_WithoutAController(t *testing.T) {
 	}
 	e := newEnv(t)
 	_, err := e.tryCreate("c1", config{opts: with(oci.WithMemoryLimit(64 * mib))}, "true")
-	wantError(t, err, errdefs.ErrFailedPrecondition, "linux.resources.memory.limit", "controller")
+	wantError(t, err, errdefs.ErrFailedPrecondition, "linux.resources", "memory.max")
 	c := e.run("c2", config{}, "sleep", "1000")
 	limit := int64(64 * mib)
 	err = c.Update(e.ctx, client.WithResources(&specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}))
-	wantError(t, err, errdefs.ErrFailedPrecondition, "linux.resources.memory.limit", "memory.max")
+	wantError(t, err, errdefs.ErrFailedPrecondition, "linux.resources", "memory.max")
 	e.must(c.Update(e.ctx, pidsLimit(33)), "update")
 	if m := c.metrics(); m == nil {
 		t.Error("no metrics")

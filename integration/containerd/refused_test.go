@@ -68,7 +68,7 @@ func TestRefused_InOneSentenceThatNamesTheField(t *testing.T) {
 		"mount":                 {"", bind("/no/such", "/mnt"), "failed to fulfil mount request: open /no/such: no such file or directory", false, codes.OK},
 		"file":                  {"", bind("/etc/passwd", "/bin"), `error mounting "/etc/passwd" to rootfs at "/bin": …`, false, codes.OK},
 		"device":                {"", func(s *oci.Spec) { s.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/x", Type: "x"}} }, `config.json: invalid device type "x"`, false, invalid},
-		"sysctl":                {"", func(s *oci.Spec) { s.Linux.Sysctl = map[string]string{"net.nope": "1"} }, `linux.sysctl["net.nope"] "1": open sysctl net.nope file: …`, false, invalid},
+		"sysctl":                {"", func(s *oci.Spec) { s.Linux.Sysctl = map[string]string{"net.nope": "1"} }, `linux.sysctl: open sysctl net.nope file: …`, false, invalid},
 		"sysctl-of-the-machine": {"", func(s *oci.Spec) { s.Linux.Sysctl = map[string]string{"vm.swappiness": "1"} }, "…vm.swappiness…", false, invalid},
 		"hook":                  {"", func(s *oci.Spec) { s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{Path: "/no/such"}}} }, "error running createRuntime hook #0: fork/exec /no/such: no such file or directory", false, codes.OK},
 		"agent": {"", func(s *oci.Spec) {

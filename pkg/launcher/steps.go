@@ -27,7 +27,7 @@ type command spec.Process
 const initFD = native.Socket + 1
 
 // request returns all steps from the caller to the program of the container. Each part names its source in
-// libcontainer, and has its order and its errors, on which Docker depends (see pkg/ociruntime/ocierrors). One thing
+// libcontainer, and has its order and its errors, on which Docker depends (see pkg/ociruntime/errors.go). One thing
 // differs: the fork into the PID namespace comes last, so that a process that can be traced there with CAP_SYS_PTRACE
 // has no more rights than the program. Steps before the namespaces are joined may open files of the host, and close
 // them.

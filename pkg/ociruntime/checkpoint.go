@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/ociruntime/criu"
-	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
@@ -48,7 +47,7 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 		return err
 	}
 	defer c.runtime.reaper.Suspend()() // criu and the helpers that it runs
-	err = ocierrors.Classify(criu.WithLog(c.config.Bundle, r.WorkPath, "dump.log", func(dir string) error {
+	err = classify(criu.WithLog(c.config.Bundle, r.WorkPath, "dump.log", func(dir string) error {
 		opts.WorkDirectory = dir
 		return lc.Checkpoint(opts)
 	}))

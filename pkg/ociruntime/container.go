@@ -4,6 +4,7 @@
 package ociruntime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,9 +24,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	filter "sandbox.internal/shim/pkg/launcher/seccomp"
-	"sandbox.internal/shim/pkg/ociruntime/controlfile"
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
-	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
@@ -41,7 +40,7 @@ type container struct {
 	manager   cgroups.Manager // of the cgroup
 	cgroup    *cgroup.Cgroup
 	ownsPIDs  bool                  // in a PID namespace of its own
-	resources *specs.LinuxResources // after the last Update; nil before the first. Guarded by the operation lock of init.
+	resources *specs.LinuxResources // after the last Update. Guarded by the operation lock of init.
 
 	// These are nil when init is restored.
 	init   *handle
@@ -63,10 +62,10 @@ type container struct {
 func (r *Runtime) newContainer(c process.Config, config *configs.Config) (*container, error) {
 	lc, err := libcontainer.Create(c.Root, c.ID, config)
 	if err != nil {
-		return nil, ocierrors.Create(ocierrors.Classify(err), c.Spec.Linux)
+		return nil, createError(classify(err), c.Spec.Linux)
 	}
 	made := &container{
-		runtime: r, config: c, lc: lc,
+		runtime: r, config: c, lc: lc, resources: cmp.Or(c.Spec.Linux.Resources, &specs.LinuxResources{}),
 		ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), libcontainerExec: make(chan struct{}, 1),
 		filter: keep(func() (*filter.Filter, error) {
 			cache := filter.Cache{Dir: filterDir(c.Root), Warn: func(err error) {
@@ -132,19 +131,17 @@ func (c *container) startInit(ctx context.Context, p *libcontainer.Process, s *s
 	return err
 }
 
-// limitRest writes what libcontainer leaves out to the cgroup of a container that was created or restored.
-// What prepareSystemd has taken out is written here.
+// limitRest writes limits that libcontainer leaves out to the cgroup of a container that was created or restored, and
+// what prepareSystemd has taken out.
 func (c *container) limitRest() error {
-	r := c.config.Spec.Linux.Resources
-	if c.config.SystemdCgroup && c.config.ExecLimits != nil && r != nil && r.Unified[oomGroup] != "" {
-		if err := cgroup.Write(c.cgroup.File(oomGroup), r.Unified[oomGroup]); err != nil {
-			return ocierrors.Limit(err, r)
+	if group := c.resources.Unified[oomGroup]; c.config.SystemdCgroup && c.config.ExecLimits != nil && group != "" {
+		if err := cgroup.Write(c.cgroup.File(oomGroup), group); err != nil {
+			return resourcesError(err, nil)
 		}
 	}
-	if err := controlfile.WriteRest(c.cgroup, r); err != nil {
-		return ocierrors.Limit(err, r)
+	if err := c.cgroup.LimitDepth(); err != nil { // an old kernel; a shim without root
+		log.L.WithError(err).WithField("container", c.config.ID).Debug("cgroups may be nested without limit")
 	}
-	controlfile.LimitDepth(c.config.ID, c.cgroup, r)
 	return c.execGroups.Prepare()
 }
 

@@ -36,7 +36,6 @@ import (
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
-	"sandbox.internal/shim/pkg/resources"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -429,11 +428,11 @@ func aDisk(t *testing.T) disk {
 // settings are the texts of all control files that resources have, by name.
 func settings(t *testing.T, c *cgroup.Cgroup) map[string]string {
 	t.Helper()
-	var names []string
-	for _, f := range resources.Fields(everything(t)) {
-		names = append(names, f.Files(c.Unified())...)
+	names := []string{"memory.min"}
+	for _, files := range fileNames {
+		names = append(names, strings.Fields(files.here())...)
 	}
-	texts := controlFiles(t, c, append(names, "memory.min"))
+	texts := controlFiles(t, c, names)
 	if len(texts) == 0 {
 		t.Fatalf("no control files in %s", c)
 	}
@@ -467,16 +466,6 @@ func controlFiles(t *testing.T, c *cgroup.Cgroup, patterns []string) map[string]
 		}
 	}
 	return texts
-}
-
-// everything sets each field that is asked for.
-func everything(t *testing.T) *specs.LinuxResources {
-	t.Helper()
-	var r specs.LinuxResources
-	for _, tc := range asked {
-		testx.Must(t, json.Unmarshal([]byte(strings.NewReplacer("MAJ", "1", "MIN", "1").Replace(tc.json)), &r))
-	}
-	return &r
 }
 
 // doorkeeper holds whoever opens a file, or runs it, as a file system does that does not answer (fanotify(7)).

@@ -25,7 +25,6 @@ import (
 	"sandbox.internal/shim/pkg/launcher"
 	"sandbox.internal/shim/pkg/launcher/spec"
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
-	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
@@ -72,7 +71,7 @@ func (l *launcherStarter) startInit(
 		}
 		return nil, nil, unsupported{err}
 	case err != nil:
-		return nil, nil, ocierrors.Start(err, p.Args)
+		return nil, nil, startError(err, p.Args)
 	}
 	init := newHandle(l.reaper, child, child.Pid)
 	err = init.started(ctx, s)
@@ -126,7 +125,7 @@ func (l *launcherStarter) startExec(
 		if ended, _ := cgroup.HasEnded(int(c.initFD.Fd())); ended { // so may its cgroup be gone
 			err = fmt.Errorf("%w: %w", err, unix.ESRCH)
 		}
-		return nil, ocierrors.Start(err, p.Args)
+		return nil, startError(err, p.Args)
 	}
 	h := newHandle(l.reaper, child, child.Pid)
 	return h, h.started(ctx, s)

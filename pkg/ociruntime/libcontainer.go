@@ -21,7 +21,6 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
-	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/reaper"
@@ -130,7 +129,7 @@ func (l libcontainerStarter) begin(
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w: %w", context.Cause(ctx), err)
 	case err != nil:
-		return nil, ocierrors.Start(err, p.Args)
+		return nil, startError(err, p.Args)
 	}
 	pid, err := p.Pid()
 	if err != nil {

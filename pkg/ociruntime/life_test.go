@@ -668,7 +668,7 @@ func TestCreate_NamesASysctlThatCannotBeSet(t *testing.T) {
 			c := newConfig(t, "true")
 			sysctl(tc.sysctl, tc.value)(&c)
 			_, err := tryCreate(t, t.Context(), c)
-			testx.WantInvalid(t, err, "linux.sysctl[\""+tc.sysctl+"\"] \""+tc.value+"\"", tc.want)
+			testx.WantInvalid(t, err, "linux.sysctl: ", tc.sysctl, tc.want)
 			wantNothingLeft(t, c)
 		})
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 
 	"sandbox.internal/shim/pkg/launcher"
-	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
@@ -101,7 +100,7 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	}
 	if err := created.startInit(ctx, init, s); err != nil {
 		created.closeFiles()
-		return nil, errors.Join(ocierrors.Create(err, c.Spec.Linux), process.UndoCreate(created.undoCreate))
+		return nil, errors.Join(createError(err, c.Spec.Linux), process.UndoCreate(created.undoCreate))
 	}
 	return created, nil
 }

@@ -17,7 +17,6 @@ import (
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/launcher"
 	"sandbox.internal/shim/pkg/ociruntime/execgroup"
-	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -64,7 +63,7 @@ func (c *container) start(ctx context.Context, p *libcontainer.Process, by func(
 	}
 	if setting := ignoredByLibcontainer(c.config, p); setting != "" {
 		if errors.Is(reason.error, launcher.ErrNotStarted) {
-			return ocierrors.Start(reason.error, p.Args)
+			return startError(reason.error, p.Args)
 		}
 		return fmt.Errorf("%s: not possible with this process: %w: %w", setting, reason.error, errdefs.ErrFailedPrecondition)
 	}

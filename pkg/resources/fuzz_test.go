@@ -28,7 +28,7 @@ func FuzzCheck(f *testing.F) {
 		if json.Unmarshal(data, &r) != nil {
 			return
 		}
-		err := resources.Check(&r, resources.Host{Unified: unified, PageSizes: []string{"2MB"}})
+		err := resources.Check(&r, resources.Host{Unified: unified})
 		if err != nil {
 			if !errdefs.IsInvalidArgument(err) {
 				t.Errorf("Check(%s) = %v, want an invalid argument", data, err)
@@ -66,11 +66,6 @@ func FuzzMerge(f *testing.F) {
 		if !reflect.DeepEqual(before, decode(beforeData)) || !reflect.DeepEqual(r, decode(data)) {
 			t.Errorf("Merge(%s, %s) changes an argument", beforeData, data)
 		}
-		for _, field := range resources.Fields(r) {
-			if !hasField(resources.Fields(next), field.Name) {
-				t.Errorf("Merge(%s, %s) loses %s", beforeData, data, field.Name)
-			}
-		}
 		again, write := resources.Merge(next, r)
 		if !reflect.DeepEqual(again, next) {
 			t.Errorf("Merge(%s, %s) a second time changes what is asked for: %s, then %s",
@@ -80,15 +75,6 @@ func FuzzMerge(f *testing.F) {
 			t.Errorf("Merge(%s, %s) a second time writes the same CPUs", beforeData, data)
 		}
 	})
-}
-
-func hasField(list []resources.Field, name string) bool {
-	for _, f := range list {
-		if f.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 func text(r *specs.LinuxResources) string {

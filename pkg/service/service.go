@@ -122,7 +122,7 @@ func exhausted(err error, code codes.Code) bool {
 	if code != codes.Unknown && code != codes.InvalidArgument && code != codes.FailedPrecondition {
 		return false
 	}
-	// The kernel also uses ENOSPC to refuse CPUs in a control file (pkg/ociruntime/ocierrors, stateErrnos).
+	// The kernel also uses ENOSPC to refuse CPUs in a control file (pkg/ociruntime/errors.go, stateErrnos).
 	return errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) ||
 		errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOSPC) && code != codes.FailedPrecondition
 }

@@ -48,7 +48,7 @@ func FuzzSpec(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	host := resources.Host{Unified: true, CPUs: cpus, PageSizes: []string{"2MB"}}
+	host := resources.Host{Unified: true, CPUs: cpus}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		spec, err := decodeSpec(data)
 		if err == nil {

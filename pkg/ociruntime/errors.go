@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
+)
+
+// Errors of libcontainer v1.5.2 get their classes here. It has sentinels for some only. The others are recognised by
+// their text; tests provoke each of them, so a version of libcontainer with other texts fails a test.
+
+// sentinelClasses are libcontainer's sentinels, each with the class that it stands for.
+var sentinelClasses = []struct{ sentinel, class error }{
+	{libcontainer.ErrExist, errdefs.ErrAlreadyExists},
+	{libcontainer.ErrNotExist, errdefs.ErrNotFound},
+	{libcontainer.ErrCgroupNotExist, errdefs.ErrNotFound},
+	{libcontainer.ErrInvalidID, errdefs.ErrInvalidArgument},
+	{os.ErrInvalid, errdefs.ErrInvalidArgument},
+	{libcontainer.ErrNotRunning, errdefs.ErrFailedPrecondition},
+	{libcontainer.ErrPaused, errdefs.ErrFailedPrecondition},
+}
+
+// classify adds the class of a sentinel to err.
+func classify(err error) error {
+	for _, c := range sentinelClasses {
+		if errors.Is(err, c.sentinel) {
+			return fmt.Errorf("%w: %w", err, c.class)
+		}
+	}
+	return err
+}
+
+// startError returns the error for a process that did not start, without what libcontainer says of every such error. A
+// program that cannot be run is the caller's to fix; the text is what os/exec.LookPath says. Docker derives the exit
+// statuses 126 and 127 from these words.
+func startError(err error, args []string) error {
+	for _, words := range []string{"unable to start container process", "error during container init"} {
+		if reason := errors.Unwrap(err); reason != nil && err.Error() == words+": "+reason.Error() {
+			err = reason
+		}
+	}
+	if strings.Contains(err.Error(), fmt.Sprintf("exec: %q: ", args[0])) {
+		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return classify(err)
+}
+
+// createError names the part of config.json because of which no container could be made, if the text of err says so.
+func createError(err error, linux *specs.Linux) error {
+	switch text := err.Error(); {
+	case containsAny(text, "cgroup is not empty", "cgroup unexpectedly frozen", "unable to apply cgroup configuration"):
+		return fmt.Errorf("linux.cgroupsPath %q: %w: %w", linux.CgroupsPath, err, errdefs.ErrFailedPrecondition)
+	case len(linux.Sysctl) > 0 && containsAny(text, `sysctl "`, "open sysctl ", "write sysctl "):
+		return fmt.Errorf("linux.sysctl: %w: %w", err, errdefs.ErrInvalidArgument)
+	case strings.Contains(text, "error setting cgroup config"):
+		return resourcesError(err, nil)
+	}
+	return err
+}
+
+func containsAny(text string, words ...string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
+}
+
+// resourcesError returns the error for limits that the cgroup of a container refuses. A cgroup that is gone is not
+// found; c is nil if that cannot be.
+func resourcesError(err error, c *cgroup.Cgroup) error {
+	class := limitClass(err)
+	if c != nil && !c.Exists() {
+		err, class = fmt.Errorf("cgroup %s is gone: %w", c, err), errdefs.ErrNotFound
+	}
+	if class == nil {
+		return fmt.Errorf("linux.resources: %w", err)
+	}
+	return fmt.Errorf("linux.resources: %w: %w", err, class)
+}
+
+// limitClass returns the class of the answer to a write to a control file, or nil: the value is one that the kernel
+// does not take, or does not fit what is there now.
+func limitClass(err error) error {
+	errno, _ := errors.AsType[unix.Errno](err)           // 0 is in no list
+	_, isNumber := errors.AsType[*strconv.NumError](err) // libcontainer parses some values for systemd
+	switch {
+	case isNumber || slices.Contains(valueErrnos, errno):
+		return errdefs.ErrInvalidArgument
+	case slices.Contains(stateErrnos, errno), containsAny(err.Error(), stateTexts...):
+		return errdefs.ErrFailedPrecondition
+	}
+	return nil
+}
+
+var (
+	valueErrnos = []unix.Errno{unix.EINVAL, unix.ERANGE, unix.ENODEV, unix.ENXIO, unix.EOVERFLOW, unix.E2BIG}
+	stateErrnos = []unix.Errno{unix.EBUSY, unix.ENOSPC, unix.EACCES, unix.ENOENT, unix.EOPNOTSUPP}
+	stateTexts  = []string{"unable to set memory limit", "rejecting memory", "could not join or create cgroup"}
+)

@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Merge applies update r to before, which may be nil. next is the result. write is the subset of next to write; values
+// that others wrote to the container's cgroup stay:
+//   - the fields that r sets, and the fields that the kernel or libcontainer validates together with them;
+//   - device rules, CPUs and memory nodes only if they differ from before: CRI repeats them in each update, while the
+//     kubelet and others move a container between CPUs.
+//
+// Neither argument is changed.
+func Merge(before, r *specs.LinuxResources) (next, write *specs.LinuxResources) {
+	n, w := value(before), *r
+	if reflect.DeepEqual(r.Devices, n.Devices) {
+		w.Devices = nil
+	}
+	n.Devices = override(n.Devices, r.Devices)
+	if r.Memory != nil {
+		n.Memory, w.Memory = mergeMemory(value(n.Memory), *r.Memory)
+	}
+	if r.CPU != nil {
+		n.CPU, w.CPU = mergeCPU(value(n.CPU), *r.CPU)
+	}
+	if r.Pids != nil && r.Pids.Limit != nil {
+		n.Pids = r.Pids
+	}
+	if r.BlockIO != nil {
+		n.BlockIO = mergeBlockIO(value(n.BlockIO), *r.BlockIO)
+	}
+	if r.Network != nil {
+		network := value(n.Network)
+		set(&network.ClassID, r.Network.ClassID)
+		network.Priorities = override(network.Priorities, r.Network.Priorities)
+		n.Network = &network
+	}
+	n.HugepageLimits = override(n.HugepageLimits, r.HugepageLimits)
+	n.Rdma, n.Unified = mergeMap(n.Rdma, r.Rdma), mergeMap(n.Unified, r.Unified)
+	return &n, &w
+}
+
+// set sets a field for which 0 means unset.
+func set[T comparable](field **T, v *T) {
+	var unset T
+	if v != nil && *v != unset {
+		*field = v
+	}
+}
+
+func override[T any](before, r []T) []T {
+	if len(r) == 0 {
+		return before
+	}
+	return r
+}
+
+func mergeMap[V any](before, r map[string]V) map[string]V {
+	if len(r) == 0 {
+		return before
+	}
+	next := make(map[string]V, len(before)+len(r))
+	maps.Copy(next, before)
+	maps.Copy(next, r)
+	return next
+}
+
+func mergeMemory(before, r specs.LinuxMemory) (next, write *specs.LinuxMemory) {
+	n, w := before, r
+	set(&n.Limit, r.Limit)
+	set(&n.Reservation, r.Reservation)
+	set(&n.Swap, r.Swap)
+	n.Swappiness = cmp.Or(r.Swappiness, before.Swappiness)
+	n.DisableOOMKiller = cmp.Or(r.DisableOOMKiller, before.DisableOOMKiller)
+	n.CheckBeforeUpdate = cmp.Or(r.CheckBeforeUpdate, before.CheckBeforeUpdate)
+	w.CheckBeforeUpdate = n.CheckBeforeUpdate
+	setsLimit, setsSwap := value(r.Limit) != 0, value(r.Swap) != 0
+	if setsLimit && !setsSwap {
+		n.Swap = swapWith(before, *r.Limit)
+	}
+	if setsLimit || setsSwap {
+		w.Limit, w.Swap = n.Limit, n.Swap
+	}
+	return &n, &w
+}
+
+// swapWith returns the limit on memory and swap together that goes with a new limit on memory alone. The former limit
+// stays if it can. Without a limit on memory there must be none on both (kernel, cgroup-v1/memory.rst). If memory alone
+// may have more than both had together, the limit grows by the swap that was allowed.
+func swapWith(before specs.LinuxMemory, limit int64) *int64 {
+	total := value(before.Swap)
+	switch {
+	case limit == -1:
+		return &limit
+	case total > 0 && limit > total:
+		total = limit + max(0, total-value(before.Limit))
+		return &total
+	}
+	return before.Swap
+}
+
+func mergeCPU(before, r specs.LinuxCPU) (next, write *specs.LinuxCPU) {
+	n, w := before, r
+	set(&n.Shares, r.Shares)
+	set(&n.Quota, r.Quota)
+	set(&n.Period, r.Period)
+	set(&n.RealtimeRuntime, r.RealtimeRuntime)
+	set(&n.RealtimePeriod, r.RealtimePeriod)
+	n.Burst, n.Idle = cmp.Or(r.Burst, before.Burst), cmp.Or(r.Idle, before.Idle)
+	n.Cpus, n.Mems = cmp.Or(r.Cpus, before.Cpus), cmp.Or(r.Mems, before.Mems)
+	if value(r.Quota) != 0 || value(r.Period) != 0 || r.Burst != nil {
+		w.Quota, w.Period = n.Quota, n.Period
+	}
+	if value(r.RealtimeRuntime) != 0 || value(r.RealtimePeriod) != 0 {
+		w.RealtimeRuntime, w.RealtimePeriod = n.RealtimeRuntime, n.RealtimePeriod
+	}
+	if r.Cpus == before.Cpus {
+		w.Cpus = ""
+	}
+	if r.Mems == before.Mems {
+		w.Mems = ""
+	}
+	return &n, &w
+}
+
+func mergeBlockIO(b, r specs.LinuxBlockIO) *specs.LinuxBlockIO {
+	set(&b.Weight, r.Weight)
+	set(&b.LeafWeight, r.LeafWeight)
+	b.WeightDevice = override(b.WeightDevice, r.WeightDevice)
+	b.ThrottleReadBpsDevice = override(b.ThrottleReadBpsDevice, r.ThrottleReadBpsDevice)
+	b.ThrottleWriteBpsDevice = override(b.ThrottleWriteBpsDevice, r.ThrottleWriteBpsDevice)
+	b.ThrottleReadIOPSDevice = override(b.ThrottleReadIOPSDevice, r.ThrottleReadIOPSDevice)
+	b.ThrottleWriteIOPSDevice = override(b.ThrottleWriteIOPSDevice, r.ThrottleWriteIOPSDevice)
+	return &b
+}
