@@ -419,13 +419,13 @@ func TestSystemd_UpdateKeepsWhatOnlyTheKernelKnows(t *testing.T) {
 	e := newSystemdEnv(t)
 	c := e.run("c1", config{opts: []oci.SpecOpts{e.scoped("c1"), limited(&specs.LinuxResources{
 		Unified: map[string]string{
-			"memory.oom.group": "1", "cgroup.max.depth": "7", "io.weight": "55", "memory.zswap.max": "0",
+			"memory.oom.group": "1", "cgroup.max.depth": "7", "io.weight": "55",
 		},
 	})}}, "sleep", "1000")
 	dir := cgroupOf(t, e.scopeOf("c1"))
 	wantKept := func(when string, files map[string]string) {
 		t.Helper()
-		files["memory.oom.group"], files["cgroup.max.depth"], files["memory.zswap.max"] = "1", "7", "0"
+		files["memory.oom.group"], files["cgroup.max.depth"] = "1", "7"
 		for file, want := range files {
 			if got := control(t, dir, file); got != want {
 				t.Errorf("%s after an update of %s = %q, want %q", file, when, got, want)
@@ -433,7 +433,7 @@ func TestSystemd_UpdateKeepsWhatOnlyTheKernelKnows(t *testing.T) {
 		}
 	}
 	e.must(c.Update(e.ctx, pidsLimit(33)), "update")
-	wantKept("pids.limit", map[string]string{"io.weight": "default 55", "pids.max": "33"})
+	wantKept("pids.limit", map[string]string{"pids.max": "33"})
 	e.must(c.Update(e.ctx, client.WithResources(&specs.LinuxResources{Unified: map[string]string{"io.weight": "66"}})),
 		"update")
 	wantKept("io.weight", map[string]string{"io.weight": "default 66"})

@@ -29,6 +29,7 @@ import (
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
+	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -323,12 +324,16 @@ func TestCreate_StopsNoUnitOfOthers(t *testing.T) {
 	testx.Must(t, err)
 	made, err := testRuntime.newContainer(c, config)
 	testx.Must(t, err)
-	taken := &takenUnit{}
-	made.unit.Manager = taken
-	if err := made.unit.Apply(1); !systemd.UnitExists(err) {
+	taken := &takenUnit{Manager: made.plain}
+	made.plain = taken
+	config.Cgroups.Systemd = true // of which there may be none here
+	streams := noStreams(t)
+	init, err := translate.Process(c.Spec.Process, streams)
+	testx.Must(t, err)
+	init.Init = true
+	if err := made.startInit(t.Context(), init, streams); !systemd.UnitExists(err) {
 		t.Errorf("start = %v, want that the unit exists", err)
 	}
-	config.Cgroups.Systemd = true // of which there may be none here
 	testx.Must(t, made.undoCreate())
 	if taken.stopped {
 		t.Error("the unit of others was stopped")
@@ -407,11 +412,6 @@ func TestSystemd_ScopeIsGoneBeforeTheSecondTry(t *testing.T) {
 	}
 }
 
-// madeUnit is the manager of a unit that is there.
-type madeUnit struct{ ocicgroups.Manager }
-
-func (madeUnit) Apply(int) error { return nil }
-
 // What was made in vain is not left on disk because systemd does not answer; what can be deleted again is.
 func TestDiscard_LeavesNothingWhenSystemdIsSilent(t *testing.T) {
 	config := newConfig(t, "sleep", "1000")
@@ -422,8 +422,6 @@ func TestDiscard_LeavesNothingWhenSystemdIsSilent(t *testing.T) {
 	testx.Must(t, b.Init().Signal(unix.SIGKILL))
 	b.wait()
 	c.lc.Config().Cgroups.Systemd = true // of which there may be none here
-	c.unit.Manager = madeUnit{}
-	testx.Must(t, c.unit.Apply(0))
 	silentBus(t)
 	state := stateDir(config.Root, config.ID)
 

@@ -36,8 +36,8 @@ type container struct {
 	runtime   *Runtime
 	config    process.Config
 	lc        *libcontainer.Container
-	unit      systemd.Unit    // makes and removes the cgroup; with systemd's driver it knows whose the scope is
-	manager   cgroups.Manager // of the cgroup
+	plain     cgroups.Manager // libcontainer's own manager of the cgroup
+	manager   cgroups.Manager // plain or, with systemd's driver, a systemd.Scope
 	cgroup    *cgroup.Cgroup
 	ownsPIDs  bool                  // in a PID namespace of its own
 	resources *specs.LinuxResources // after the last Update. Guarded by the operation lock of init.
@@ -49,6 +49,7 @@ type container struct {
 
 	initReason string // why libcontainer started init; empty if it did not
 	unforked   bool   // libcontainer could not fork init: v1.5.2 then panics when it is asked for the state
+	othersUnit bool   // systemd refused the scope because another's has the name: the cgroup is not the container's
 	fallback   fallback
 
 	libcontainerExec chan struct{} // holds one while libcontainer starts an exec: a lock with a context
@@ -96,12 +97,12 @@ func (c *container) useCgroupOfState() error {
 	}
 	own, limits := *state.Config.Cgroups, *state.Config.Cgroups.Resources
 	own.Resources = &limits
-	if c.manager, err = manager.NewWithPaths(&own, maps.Clone(state.CgroupPaths)); err != nil { // Destroy removes paths
+	if c.plain, err = manager.NewWithPaths(&own, maps.Clone(state.CgroupPaths)); err != nil { // Destroy removes paths
 		return err
 	}
-	c.unit.Manager = c.manager
+	c.manager = c.plain
 	if own.Systemd {
-		c.manager = systemd.NewScope(c.manager, &own)
+		c.manager = systemd.NewScope(c.plain, &own)
 	}
 	c.cgroup = cgroup.New(state.CgroupPaths)
 	c.execGroups = execgroup.New(c.cgroup, c.config.ExecLimits)
@@ -115,6 +116,7 @@ func (c *container) startInit(ctx context.Context, p *libcontainer.Process, s *s
 		return err
 	})
 	if err != nil {
+		c.othersUnit = systemd.UnitExists(err)
 		return err
 	}
 	err = c.limitRest()

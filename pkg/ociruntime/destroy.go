@@ -37,7 +37,7 @@ func (c *container) Destroy() error {
 		return err
 	}
 	defer c.runtime.reaper.Suspend()() // libcontainer waits for the poststop hooks, which are children of the shim
-	if err := destroy(context.Background(), c.lc, c.dir()); err != nil {
+	if err := destroy(context.Background(), c.lc, c.cgroup, c.dir()); err != nil {
 		return err
 	}
 	c.closeFiles()
@@ -65,34 +65,30 @@ func (c *container) undoCreate() error {
 	defer c.runtime.reaper.Suspend()() // hooks are children of the shim
 	ctx, cancel := context.WithTimeoutCause(context.Background(), destroyTimeout, errOccupied)
 	defer cancel()
-	config := c.lc.Config()
-	if config.Cgroups.Systemd {
-		defer systemd.Connected()()
-	}
 	err := c.removeOwnCgroup(ctx)
-	if err != nil && !errors.Is(err, systemd.ErrSilent) {
+	switch {
+	case err != nil && !errors.Is(err, systemd.ErrSilent):
 		return err
-	}
-	if c.unforked {
+	case c.unforked:
 		return errors.Join(err, c.removeDir())
+	case err == nil && c.lc.Config().IntelRdt != nil && !c.othersUnit:
+		return removeState(c.lc, c.dir(), c.lc.Destroy) // only libcontainer knows whether it has made a group of that
 	}
-	remove := c.removeDir
-	if config.IntelRdt != nil && !c.cgroup.Exists() { // there may be others
-		remove = c.lc.Destroy // only libcontainer knows whether it has made a group of that
-	}
-	return errors.Join(err, removeState(c.lc, c.dir(), remove))
+	return errors.Join(err, removeState(c.lc, c.dir(), c.removeDir))
 }
 
-// removeOwnCgroup kills what Create has left in the cgroup, such as a hook, and removes the cgroup and the unit. With a
-// unit that Create has not made, the cgroup is that of others.
+// removeOwnCgroup kills what Create has left in the cgroup, such as a hook, and removes the cgroup and the unit.
 func (c *container) removeOwnCgroup(ctx context.Context) error {
-	isScope := c.lc.Config().Cgroups.Systemd
-	if isScope && !c.unit.Made() {
+	if c.othersUnit {
 		return nil
+	}
+	isScope := c.lc.Config().Cgroups.Systemd
+	if isScope {
+		defer systemd.Connected()()
 	}
 	err := endCgroup(ctx, c.cgroup, isScope)
 	if err == nil && isScope {
-		err = c.unit.Destroy() // frees the name of the scope
+		err = c.plain.Destroy() // frees the name of the scope
 	}
 	return err
 }
@@ -101,13 +97,16 @@ func (c *container) removeDir() error { return removeStateDir(c.dir()) }
 
 func (c *container) dir() string { return stateDir(c.config.Root, c.config.ID) }
 
-// destroy removes the cgroup and the state directory dir, if they are there, and then runs the poststop hooks. It
+// destroy removes the cgroup cg and the state directory dir, if they are there, and then runs the poststop hooks. It
 // waits for the cgroup for destroyTimeout, or until ctx ends.
-func destroy(ctx context.Context, lc *libcontainer.Container, dir string) error {
-	if lc.Config().Cgroups.Systemd {
+func destroy(ctx context.Context, lc *libcontainer.Container, cg *cgroup.Cgroup, dir string) error {
+	isScope := lc.Config().Cgroups.Systemd
+	if isScope {
 		defer systemd.Connected()()
 	}
-	if err := removeCgroup(ctx, lc); err != nil {
+	ctx, cancel := context.WithTimeoutCause(ctx, destroyTimeout, errOccupied)
+	defer cancel()
+	if err := endCgroup(ctx, cg, isScope); err != nil {
 		return err
 	}
 	return removeState(lc, dir, lc.Destroy)
@@ -164,17 +163,6 @@ const (
 
 var errOccupied = fmt.Errorf("not empty after %v: %w", destroyTimeout, errdefs.ErrFailedPrecondition)
 
-// removeCgroup removes the cgroup that libcontainer's state names.
-func removeCgroup(ctx context.Context, lc *libcontainer.Container) error {
-	state, err := lc.State()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, destroyTimeout, errOccupied)
-	defer cancel()
-	return endCgroup(ctx, cgroup.New(state.CgroupPaths), state.Config.Cgroups.Systemd)
-}
-
 // endCgroup kills what is left in a container's cgroup, as systemd does when a scope stops, and removes the cgroup with
 // those below it. libcontainer kills only if the container shares a PID namespace, so a process that was moved in from
 // outside would keep the cgroup alive, and no error would name it.
@@ -193,11 +181,6 @@ func endCgroup(ctx context.Context, cg *cgroup.Cgroup, isScope bool) error {
 	if !isScope {
 		return nil
 	}
-	return awaitSystemd(ctx, cg)
-}
-
-// awaitSystemd waits until systemd answers, so that the unit of cg can be stopped.
-func awaitSystemd(ctx context.Context, cg *cgroup.Cgroup) error {
 	left := destroyTimeout
 	if end, ok := ctx.Deadline(); ok {
 		left = min(left, max(time.Until(end), unitTimeout))

@@ -68,9 +68,6 @@ func run(m *testing.M) int {
 		}
 		return 0
 	}
-	if os.Getenv(withoutFirstThreadEnv) != "" {
-		return loseFirstThread()
-	}
 	if file := os.Getenv(shimEnv); file != "" {
 		return shim(file)
 	}

@@ -59,7 +59,7 @@ func (l *launcherStarter) startInit(
 	case err != nil && ctx.Err() != nil:
 		return nil, nil, fmt.Errorf("interrupted: %w", err)
 	case systemd.UnitExists(err):
-		return nil, nil, err // another container's
+		return nil, nil, err
 	case errors.Is(err, launcher.ErrNotStarted):
 		undo := process.Undo(func() error { // so that libcontainer can make the cgroup again
 			ctx, cancel := context.WithTimeoutCause(ctx, destroyTimeout, errOccupied)
@@ -135,7 +135,7 @@ func (l *launcherStarter) startExec(
 func (c *container) prepareInit(i *spec.Container) error {
 	config := c.lc.Config()
 	apply := func(pid int) error {
-		if err := c.unit.Apply(pid); err != nil {
+		if err := c.plain.Apply(pid); err != nil {
 			return fmt.Errorf("unable to apply cgroup configuration: %w", err)
 		}
 		return nil
@@ -150,7 +150,7 @@ func (c *container) prepareInit(i *spec.Container) error {
 		c.joinCgroups(&i.Process, nil)
 	}
 	var err error
-	if i.CgroupMounts, err = translate.CgroupMounts(&config, c.unit.GetPaths()); err != nil {
+	if i.CgroupMounts, err = translate.CgroupMounts(&config, c.plain.GetPaths()); err != nil {
 		return err
 	}
 	i.Mounted = c.mounted
@@ -161,7 +161,7 @@ func (c *container) prepareInit(i *spec.Container) error {
 func (c *container) mounted(pid int) error {
 	config := c.lc.Config()
 	limits := *config.Cgroups.Resources // of which the manager writes to its own copy
-	if err := c.unit.Set(&limits); err != nil {
+	if err := c.plain.Set(&limits); err != nil {
 		return fmt.Errorf("error setting cgroup config for procHooks process: %w", err)
 	}
 	if !config.HasHook(configs.Prestart, configs.CreateRuntime) {

@@ -35,12 +35,9 @@ func (l libcontainerStarter) startInit(
 	ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams,
 ) (*handle, gate, error) {
 	init, err := l.setUp(ctx, c.lc, p, s)
-	if _, unborn := p.Pid(); unborn == nil { // else systemd was not asked
-		c.unit.Applied(err)
-	} else if err != nil {
-		c.unforked = true
-	}
 	if err != nil {
+		_, unborn := p.Pid()
+		c.unforked = unborn != nil
 		return nil, nil, err
 	}
 	g := &fifo{container: c, pid: init.pid}

@@ -15,7 +15,6 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
-	"github.com/opencontainers/runc/libcontainer/system"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
@@ -47,14 +46,15 @@ func Remove(ctx context.Context, c process.Config) error {
 	if err != nil {
 		return err
 	}
-	stop(ctx, lc, state, c.Stop)
-	// Init is killed by its pid too, since it may have been moved out of the container's cgroup.
-	if err := signalInit(state, unix.SIGKILL); err != nil {
-		log.L.WithError(err).WithField("container", c.ID).Warn("kill init")
-	}
+	stop(ctx, lc, c.Stop)
 	group := cgroup.New(state.CgroupPaths)
-	if err := group.Kill(ctx, unix.SIGKILL); err != nil {
-		return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
+	if group.Exists() {
+		if err := group.Kill(ctx, unix.SIGKILL); err != nil {
+			return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
+		}
+	}
+	if err := signalInit(lc, unix.SIGKILL); err != nil { // it may be in no cgroup, as without root, or in another
+		log.L.WithError(err).WithField("container", c.ID).Warn("kill init")
 	}
 	// On cgroup v2 frozen processes die without being thawed, and libcontainer takes a frozen cgroup for a paused
 	// container even if it is empty.
@@ -64,7 +64,7 @@ func Remove(ctx context.Context, c process.Config) error {
 	if err := awaitDeath(ctx, lc); err != nil {
 		return fmt.Errorf("container %q: %w", c.ID, err)
 	}
-	return destroy(ctx, lc, stateDir(c.Root, c.ID))
+	return destroy(ctx, lc, group, stateDir(c.Root, c.ID))
 }
 
 // endFreezing thaws a container: if the shim died while it froze it, libcontainer.Load would wait, on v1 for ever.
@@ -99,50 +99,16 @@ func awaitDeath(ctx context.Context, lc *libcontainer.Container) error {
 	}
 }
 
-// signalInit sends a signal to the init of a container, which is not a child of this process, unless it is dead. For a
-// container without a PID namespace of its own, SIGKILL by libcontainer would go to all processes in the cgroup and
-// below it, and never to an init that is elsewhere.
-func signalInit(state *libcontainer.State, sig unix.Signal) error {
-	fd, err := openInit(state.InitProcessPid, state.InitProcessStartTime)
-	if err != nil || fd < 0 {
+// signalInit sends a signal to the init of a container, which is not a child of this process, unless it is dead.
+func signalInit(lc *libcontainer.Container, sig unix.Signal) error {
+	if err := lc.Signal(sig); err != nil && !errors.Is(err, libcontainer.ErrNotRunning) {
 		return err
 	}
-	defer func() { _ = unix.Close(fd) }() // it was only used to send a signal
-	err = unix.PidfdSendSignal(fd, sig, nil, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	return os.NewSyscallError("pidfd_send_signal", err)
+	return nil
 }
 
-// openInit returns a pidfd of the process that has the id pid since the time start (proc_pid_stat(5), starttime), or -1
-// if all threads of that have ended.
-func openInit(pid int, start uint64) (int, error) {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
-		return -1, nil // the last two: the id is that of a thread now, or 0
-	}
-	if err != nil {
-		return -1, os.NewSyscallError("pidfd_open", err)
-	}
-	stat, err := system.Stat(pid)
-	gone := errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH)
-	if err == nil {
-		var ended bool
-		ended, err = cgroup.HasEnded(fd) // the state in stat is that of the first thread
-		gone = ended || stat.StartTime != start
-	}
-	if err == nil && !gone {
-		return fd, nil
-	}
-	_ = unix.Close(fd) // nothing was written
-	if gone {
-		err = nil
-	}
-	return -1, err
-}
-
-// removeWithoutState removes a container whose state cannot be loaded for a reason.
+// removeWithoutState removes a container whose state cannot be loaded for a reason. If that is not there, the shim died
+// during Create.
 func removeWithoutState(ctx context.Context, c process.Config, reason error) error {
 	var errno unix.Errno
 	switch {
@@ -155,50 +121,34 @@ func removeWithoutState(ctx context.Context, c process.Config, reason error) err
 	default:
 		log.L.WithError(reason).WithField("container", c.ID).Warn("read container state; removing what it would have named")
 	}
-	return removeHalfMade(ctx, c)
-}
-
-// removeHalfMade removes a container whose shim died during Create.
-func removeHalfMade(ctx context.Context, c process.Config) error {
-	var errs []error
 	if c.Spec != nil {
 		config, err := translate.Cgroup(c)
 		if err != nil {
 			return fmt.Errorf("find the cgroup of container %q: %w", c.ID, err)
 		}
-		if m, err := manager.New(config); err != nil {
-			errs = append(errs, err)
-		} else if group := cgroup.New(m.GetPaths()); group.Exists() && mayRemove(m.GetPaths()) {
-			// m.Exists would look in one hierarchy, where the shim may not have made the cgroup yet.
+		m, err := manager.New(config)
+		if err != nil {
+			return err
+		}
+		// m.Exists would look in one hierarchy, where the shim may not have made the cgroup yet.
+		if group := cgroup.New(m.GetPaths()); group.Exists() {
 			if err := endCgroup(ctx, group, c.SystemdCgroup); err != nil {
 				return err
 			}
-			errs = append(errs, m.Destroy())
+			if err := m.Destroy(); err != nil {
+				return err
+			}
 		}
 	}
-	errs = append(errs, removeStateDir(stateDir(c.Root, c.ID)))
-	return errors.Join(errs...)
+	return removeStateDir(stateDir(c.Root, c.ID))
 }
-
-// mayRemove guards against removing a cgroup of others: without a state, only the configuration names the cgroup.
-func mayRemove(paths map[string]string) bool {
-	for controller, p := range paths {
-		// v1's hierarchies are mounted below the root, v2 at the root or, on a hybrid machine, at unified.
-		if p == cgroupRoot || p == cgroupRoot+"/unified" || controller != "" && filepath.Dir(p) == cgroupRoot {
-			return false // the root of a whole hierarchy
-		}
-	}
-	return true
-}
-
-const cgroupRoot = "/sys/fs/cgroup" // where every distribution mounts it; see cgroups(7)
 
 // removalReserve is how much of Remove's time a graceful stop leaves for the kill and the removal after it.
 const removalReserve = 1500 * time.Millisecond
 
 // stop sends init, which is not a child of this process, the stop signal, and waits for it to exit as long as s and ctx
 // allow. The caller kills what is left, so failures here are only logged.
-func stop(ctx context.Context, lc *libcontainer.Container, state *libcontainer.State, s process.Stop) {
+func stop(ctx context.Context, lc *libcontainer.Container, s process.Stop) {
 	grace := s.Grace
 	if end, ok := ctx.Deadline(); ok {
 		grace = min(grace, time.Until(end)-removalReserve)
@@ -208,7 +158,7 @@ func stop(ctx context.Context, lc *libcontainer.Container, state *libcontainer.S
 		return // without a program nobody could handle the signal
 	}
 	logger := log.L.WithField("container", lc.ID())
-	if err := signalInit(state, s.Signal); err != nil {
+	if err := signalInit(lc, s.Signal); err != nil {
 		logger.WithError(err).Warn("stop")
 		return
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/internal/hungfs"
 	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/process"
@@ -243,35 +242,6 @@ func TestRemove_WithABrokenStateAndWithoutABundle(t *testing.T) {
 	wantDead(t, pids)
 }
 
-// The only process that the kernel does not kill with the others of the cgroup.
-func TestRemove_InitElsewhere(t *testing.T) {
-	for name, change := range map[string]func(*process.Config){"moved": func(*process.Config) {}, "moved without a PID namespace": hostPIDs} {
-		t.Run(name, func(t *testing.T) {
-			c := newConfig(t, "sleep", "1000")
-			change(&c)
-			killedShim(t, life{Config: c, Stage: "running"}, "")
-			pids := members(t, c)
-			for _, dir := range cgroupDirs(t, c) {
-				elsewhere := filepath.Dir(dir)
-				if unified() || testx.Exists(filepath.Join(dir, "cgroup.controllers")) { // v2: not where others are below
-					elsewhere = dir + "-elsewhere"
-					testx.Must(t, os.Mkdir(elsewhere, 0o755))
-					defer func() { testx.Must(t, cgroup.New(map[string]string{"": elsewhere}).Remove(bounded(t))) }()
-				}
-				for _, pid := range pids {
-					testx.Must(t, cgroup.Write(filepath.Join(elsewhere, "cgroup.procs"), strconv.Itoa(pid)))
-				}
-			}
-			if left := members(t, c); len(pids) == 0 || len(left) != 0 {
-				t.Fatalf("the processes %v, and %v once they were moved: the test proves nothing", pids, left)
-			}
-			testx.Must(t, Remove(bounded(t), c))
-			wantDead(t, pids)
-			wantNothingLeft(t, c)
-		})
-	}
-}
-
 // What is removed without a state is only the configuration's word: a cgroup
 // that another container took is left alone.
 func TestRemove_LeavesTheCgroupOfAnother(t *testing.T) {
@@ -283,25 +253,6 @@ func TestRemove_LeavesTheCgroupOfAnother(t *testing.T) {
 	}
 	if err := other.Init().Signal(0); err != nil {
 		t.Errorf("the other container's init: %v", err)
-	}
-}
-
-func TestRemove_MayRemoveOnlyWhatCreateMade(t *testing.T) {
-	const root = "/sys/fs/cgroup"
-	for _, tc := range []struct {
-		paths map[string]string
-		want  bool
-	}{
-		{map[string]string{"memory": root + "/memory/a/b"}, true},
-		{map[string]string{"memory": root + "/memory/a"}, true},
-		{map[string]string{"memory": root + "/memory/a", "pids": root + "/pids"}, false},
-		{map[string]string{"": root + "/a/b"}, true},
-		{map[string]string{"": root + "/a"}, true},
-		{map[string]string{"": root}, false},
-	} {
-		if got := mayRemove(tc.paths); got != tc.want {
-			t.Errorf("mayRemove(%v) = %t, want %t", tc.paths, got, tc.want)
-		}
 	}
 }
 

@@ -20,44 +20,33 @@ var libcontainerConn *dbus.Conn
 //go:linkname libcontainerMu github.com/opencontainers/cgroups/systemd.dbusMu
 var libcontainerMu sync.RWMutex
 
-// closeConn closes a connection that mu guards. Its owner makes another when it needs one.
-func closeConn(mu *sync.RWMutex, conn **dbus.Conn) {
-	mu.Lock()
-	defer mu.Unlock()
-	if *conn != nil {
-		(*conn).Close()
-		*conn = nil
-	}
-}
-
-// users counts the users of a connection.
-type users struct {
+// users are those of libcontainer's connection.
+var users struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	count int
-	// +checklocks:mu
-	last func() // called when none is left
 }
-
-var connected = users{last: func() { closeConn(&libcontainerMu, &libcontainerConn) }}
 
 // Connected is called before libcontainer may talk to systemd, and release afterwards: the last release closes the
 // connection that libcontainer has opened. A connection takes two sockets of the system bus, which has 256 for all
 // programs of a user (max_connections_per_user in dbus-daemon(1)): if they were kept, those of 128 shims would lock out
 // all of root's programs. They would also wake each shim whenever systemd finishes a job.
-func Connected() (release func()) { return connected.begin() }
-
-func (u *users) begin() (end func()) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.count++
-	return sync.OnceFunc(u.end)
+func Connected() (release func()) {
+	users.mu.Lock()
+	defer users.mu.Unlock()
+	users.count++
+	return sync.OnceFunc(disconnect)
 }
 
-func (u *users) end() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.count--; u.count == 0 {
-		u.last()
+// disconnect ends one use. libcontainer makes another connection when it needs one.
+func disconnect() {
+	users.mu.Lock()
+	defer users.mu.Unlock()
+	users.count--
+	libcontainerMu.Lock()
+	defer libcontainerMu.Unlock()
+	if users.count == 0 && libcontainerConn != nil {
+		libcontainerConn.Close()
+		libcontainerConn = nil
 	}
 }

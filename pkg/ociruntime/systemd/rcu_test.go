@@ -18,7 +18,7 @@ import (
 func TestRCUWarmup_LeavesTheProcessWhereItIs(t *testing.T) {
 	before, err := os.ReadFile("/proc/self/cgroup")
 	testx.Must(t, err)
-	dir, err := ownCgroup()
+	dir, err := OwnCgroup()
 	testx.Must(t, err)
 	members, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {

@@ -4,13 +4,12 @@
 package systemd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
-	"strconv"
-	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/coreos/go-systemd/v22/dbus"
@@ -24,47 +23,41 @@ import (
 // systemd would undo what libcontainer writes to the files.
 type Scope struct {
 	cgroups.Manager
-	config  *cgroups.Cgroup
-	unified bool          // cgroup v2
-	lock    chan struct{} // holds one while the unit is changed; unlike a mutex, waiting for it can be canceled
+	config *cgroups.Cgroup
+	mu     sync.Mutex // held while the unit is changed
 }
 
 // NewScope wraps libcontainer's manager m of the scope that config names.
 func NewScope(m cgroups.Manager, config *cgroups.Cgroup) *Scope {
-	return &Scope{Manager: m, config: config, unified: cgroups.IsCgroup2UnifiedMode(), lock: make(chan struct{}, 1)}
+	return &Scope{Manager: m, config: config}
 }
 
 // Set implements cgroups.Manager. If systemd is silent, nothing is written.
 func (s *Scope) Set(r *cgroups.Resources) error {
-	keep := slices.DeleteFunc(slices.Clone(keptFiles), func(file string) bool { _, sets := r.Unified[file]; return sets })
-	return s.change(context.Background(), keep, func(ctx context.Context) error {
-		if err := s.setUnit(ctx, properties(r, s.unified)...); err != nil {
+	return s.change(func() error {
+		if err := s.setUnit(context.Background(), properties(r, cgroups.IsCgroup2UnifiedMode())...); err != nil {
 			return err
 		}
 		defer Connected()()
 		return s.Manager.Set(r)
-	})
+	}, r.Unified[oomGroup])
 }
 
-// cpusetProperties are those of systemd.resource-control(5), since systemd 244, by the files of cgroup v2.
-var cpusetProperties = map[string]string{"cpuset.cpus": "AllowedCPUs", "cpuset.mems": "AllowedMemoryNodes"}
-
-// SetCPUSet sets the unit's properties of CPUs and memory nodes, and writes no file itself. An empty list changes
-// nothing.
+// SetCPUSet sets the unit's properties of CPUs and memory nodes, which are systemd.resource-control(5)'s since systemd
+// 244, and writes no file itself. An empty list changes nothing.
 func (s *Scope) SetCPUSet(ctx context.Context, cpus, mems string) error {
 	var set []dbus.Property
-	for _, f := range []struct{ file, list string }{{"cpuset.cpus", cpus}, {"cpuset.mems", mems}} {
-		if f.list == "" {
+	for _, p := range []struct{ name, list string }{{"AllowedCPUs", cpus}, {"AllowedMemoryNodes", mems}} {
+		if p.list == "" {
 			continue
 		}
-		name := cpusetProperties[f.file]
-		bits, err := systemd.RangeToBits(f.list)
+		bits, err := systemd.RangeToBits(p.list)
 		if err != nil {
-			return fmt.Errorf("%s %q: must be numbers and ranges of them: %w: %w", name, f.list, err, errdefs.ErrInvalidArgument)
+			return fmt.Errorf("%s %q: %w: %w", p.name, p.list, err, errdefs.ErrInvalidArgument)
 		}
-		set = append(set, dbus.Property{Name: name, Value: godbus.MakeVariant(bits)})
+		set = append(set, dbus.Property{Name: p.name, Value: godbus.MakeVariant(bits)})
 	}
-	return s.change(ctx, keptFiles, func(ctx context.Context) error { return s.setUnit(ctx, set...) })
+	return s.change(func() error { return s.setUnit(ctx, set...) }, "")
 }
 
 // setUnit sets properties of the unit, if any, after systemd answered: a silent one might act on them later.
@@ -81,35 +74,22 @@ func (s *Scope) setUnit(ctx context.Context, set ...dbus.Property) error {
 	})
 }
 
-// keptFiles are control files that systemd rewrites and libcontainer sets no property for: memory.oom.group has no
-// property before systemd 253 and a read-only one since; systemd has properties for zswap since 253.
-var keptFiles = []string{"memory.oom.group", "memory.zswap.max", "memory.zswap.writeback"}
+// oomGroup is a file of cgroup v2 that systemd writes whenever it writes others. Before systemd 253 it has no property,
+// since then one that cannot be changed.
+const oomGroup = "memory.oom.group"
 
-// change calls set while nobody else changes the unit. Afterwards it restores some files, even if set fails.
-func (s *Scope) change(ctx context.Context, keep []string, set func(context.Context) error) error {
-	select {
-	case s.lock <- struct{}{}:
-		defer func() { <-s.lock }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+// change calls set while nobody else changes the unit. Afterwards, even if set fails, oomGroup has the value asked for
+// or, if that is empty, its former one.
+func (s *Scope) change(set func() error, asked string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	group, readErr := cgroups.ReadFile(s.Path(""), oomGroup)
+	err := set()
+	if readErr != nil { // cgroup v1, which has no such file
+		return err
 	}
-	if !s.unified {
-		return set(ctx)
-	}
-	before := map[string]string{}
-	for _, file := range keep {
-		if text, err := cgroups.ReadFile(s.Path(""), file); err == nil { // else the cgroup has no such file
-			before[file] = text
-		}
-	}
-	err := set(ctx)
-	for file, text := range before {
-		if now, readErr := cgroups.ReadFile(s.Path(""), file); readErr == nil && now == text {
-			continue
-		}
-		if restoreErr := cgroups.WriteFile(s.Path(""), file, text); !errors.Is(restoreErr, fs.ErrNotExist) {
-			err = errors.Join(err, restoreErr)
-		}
+	if keepErr := cgroups.WriteFile(s.Path(""), oomGroup, cmp.Or(asked, group)); !errors.Is(keepErr, fs.ErrNotExist) {
+		err = errors.Join(err, keepErr)
 	}
 	return err
 }
@@ -124,26 +104,11 @@ func properties(r *cgroups.Resources, unified bool) []dbus.Property {
 	add := func(name string, value uint64) {
 		all = append(all, dbus.Property{Name: name, Value: godbus.MakeVariant(value)})
 	}
-	if weight := ioWeight(r); weight != 0 {
+	if weight := cgroups.ConvertBlkIOToIOWeightValue(r.BlkioWeight); weight != 0 {
 		add("IOWeight", weight)
 	}
 	if _, own := r.Unified["memory.swap.max"]; !own && r.Memory > 0 && r.MemorySwap == r.Memory {
 		add("MemorySwapMax", 0)
 	}
 	return all
-}
-
-// ioWeight returns the requested default of io.weight, or 0 for none. systemd leaves the weights of single devices,
-// which stand in lines of their own, "MAJ:MIN WEIGHT", as they are.
-func ioWeight(r *cgroups.Resources) uint64 {
-	text, ok := r.Unified["io.weight"]
-	if !ok {
-		return cgroups.ConvertBlkIOToIOWeightValue(r.BlkioWeight)
-	}
-	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	weight, err := strconv.ParseUint(strings.TrimSpace(strings.TrimPrefix(line, "default ")), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return weight
 }

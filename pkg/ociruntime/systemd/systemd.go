@@ -4,11 +4,12 @@
 // Package systemd adds to libcontainer's scopes what libcontainer leaves out: names are checked before anything is
 // made, each question to systemd has a time limit, and systemd gets the values that it writes again by itself.
 //
-// libcontainer's calls over D-Bus have no time limit (cgroups v0.1.0 systemd/common.go), and hold a lock of the
-// container meanwhile. So [Await] is called before each of them.
+// libcontainer's calls over D-Bus have no time limit (cgroups v0.1.0 systemd/common.go). So [Await] is called before
+// each of them.
 package systemd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ var (
 func ask(ctx context.Context, question func(context.Context, *dbus.Conn) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, ErrSilent)
 	defer cancel()
-	conn, err := connect(ctx, dbus.NewSystemConnectionContext, dbus.NewSystemdConnectionContext)
+	conn, err := connect(ctx)
 	if err == nil {
 		defer conn.Close()
 		err = question(ctx, conn)
@@ -57,23 +58,15 @@ func ask(ctx context.Context, question func(context.Context, *dbus.Conn) error) 
 	return nil
 }
 
-// connect connects to the system bus, or to systemd's own socket. It tries again while the backlog of either is full,
-// as where many pods start at the same time: with unix sockets that is EAGAIN (unix(7)). libcontainer does so, too
+// connect connects to the system bus, or to systemd's own socket. It tries again while the backlog of a socket is full,
+// which with unix sockets is EAGAIN (unix(7)), as where many pods start at the same time. libcontainer does so, too
 // (cgroups v0.1.0 systemd/dbus.go, newConnection).
-func connect(ctx context.Context, bus, private func(context.Context) (*dbus.Conn, error)) (*dbus.Conn, error) {
+func connect(ctx context.Context) (*dbus.Conn, error) {
 	const longest = time.Second
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, longest) {
-		conn, err := bus(ctx)
-		if err == nil {
-			return conn, nil
-		}
-		conn, privateErr := private(ctx)
-		if privateErr == nil {
-			return conn, nil
-		}
-		err = errors.Join(err, privateErr)
+		conn, err := dbus.NewWithContext(ctx)
 		if !errors.Is(err, unix.EAGAIN) {
-			return nil, err
+			return conn, err
 		}
 		select {
 		case <-time.After(wait):
@@ -143,7 +136,9 @@ func UnitExists(err error) bool {
 // unitName returns the name that libcontainer gives the scope (cgroups v0.1.0 systemd/common.go, getUnitName).
 func unitName(c *cgroups.Cgroup) string { return c.ScopePrefix + "-" + c.Name + ".scope" }
 
-// unitForm and unitLimit are those of systemd.unit(5). A unit with @ in its name would be an instance of a template.
+// isUnit reports whether name can be that of a unit, by systemd.unit(5). One with @ would be an instance of a template.
+func isUnit(name string) bool { return unitForm().MatchString(name) && len(name) <= unitLimit }
+
 var unitForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9:_.\\-]+$`) })
 
 const unitLimit = 255
@@ -157,55 +152,29 @@ func CheckPath(cgroupsPath string) error {
 	return nil
 }
 
-// ExpandSlice returns the path of a slice from the root of a hierarchy. It refuses what is no name of a slice, and a
-// slice whose directory, or that of a slice above it, systemd gives another name.
+// ExpandSlice returns the path of a slice from the root of a hierarchy. It refuses what is no name of a slice.
 func ExpandSlice(name string) (string, error) {
 	expanded, err := systemd.ExpandSlice(name)
-	if err != nil || !unitForm().MatchString(name) || len(name) > unitLimit {
+	if err != nil || !isUnit(name) {
 		return "", errors.New("must be the name of a slice, such as a-b.slice")
-	}
-	for element := range strings.SplitSeq(expanded, "/") {
-		if isEscaped(element) {
-			return "", fmt.Errorf("must not have a part like %q: %s", element, escaped)
-		}
 	}
 	return expanded, nil
 }
 
-const escaped = "systemd has the cgroup elsewhere if a name begins with _, . or cgroup., or with a controller and a dot"
-
-// isEscaped reports whether systemd puts an underscore before the name of a unit to name its directory (systemd 252,
-// cgroup-util.c, cg_needs_escape). libcontainer does not: it would make a second, empty cgroup.
-func isEscaped(name string) bool {
-	first, _, dotted := strings.Cut(name, ".")
-	switch first {
-	case "cgroup", "cpu", "cpuacct", "cpuset", "io", "blkio", "memory", "devices", "pids", "bpf-firewall", "bpf-devices",
-		"bpf-foreign", "bpf-socket-bind", "bpf-restrict-network-interfaces":
-		return dotted
-	}
-	return strings.HasPrefix(name, "_") || strings.HasPrefix(name, ".")
-}
-
-// checkName refuses names that systemd would refuse, or have in another directory.
+// checkName refuses names that systemd would refuse.
 func checkName(cgroupsPath string, c *cgroups.Cgroup) error {
-	refuse := func(what, name, want string) error {
-		return fmt.Errorf("config.json: linux.cgroupsPath %q: %s %q %s: %w",
-			cgroupsPath, what, name, want, errdefs.ErrInvalidArgument)
+	var problem string
+	unit := unitName(c)
+	_, err := ExpandSlice(cmp.Or(c.Parent, "system.slice"))
+	switch {
+	case err != nil:
+		problem = fmt.Sprintf("slice %q %v", c.Parent, err)
+	case c.Name == "" || strings.HasSuffix(c.Name, ".slice"):
+		problem = fmt.Sprintf("name %q must be that of a scope", c.Name)
+	case !isUnit(unit):
+		problem = fmt.Sprintf(`unit %q must be at most %d letters, digits and :_.\-`, unit, unitLimit)
+	default:
+		return nil
 	}
-	if slice := c.Parent; slice != "" { // else it is system.slice
-		if _, err := ExpandSlice(slice); err != nil {
-			return refuse("slice", slice, err.Error())
-		}
-	}
-	switch unit := unitName(c); {
-	case c.Name == "":
-		return refuse("name", c.Name, "must not be empty")
-	case strings.HasSuffix(c.Name, ".slice"):
-		return refuse("name", c.Name, "must not be that of a slice")
-	case !unitForm().MatchString(unit) || len(unit) > unitLimit:
-		return refuse("unit", unit, fmt.Sprintf(`must be at most %d letters, digits and :_.\-`, unitLimit))
-	case isEscaped(unit):
-		return refuse("unit", unit, "must have another name: "+escaped)
-	}
-	return nil
+	return fmt.Errorf("config.json: linux.cgroupsPath %q: %s: %w", cgroupsPath, problem, errdefs.ErrInvalidArgument)
 }
