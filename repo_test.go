@@ -48,7 +48,7 @@ var layers = [][]string{
 	{"pkg/process/processtest", "pkg/settings"},
 	{"pkg/cpuset", "pkg/extension"},
 	{"pkg/resources"},
-	{"pkg/ociruntime/criu", "pkg/ociruntime/execgroup", "pkg/ociruntime/translate"},
+	{"pkg/ociruntime/criu", "pkg/ociruntime/translate"},
 	{"pkg/ociruntime/support"},
 	{"pkg/ociruntime"},
 	{"pkg/cleanup"},

@@ -24,7 +24,6 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	filter "sandbox.internal/shim/pkg/launcher/seccomp"
-	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
@@ -55,7 +54,7 @@ type container struct {
 	libcontainerExec chan struct{} // holds one while libcontainer starts an exec: a lock with a context
 
 	filter     func() (*filter.Filter, error) // the seccomp filter of init and execs, looked up by the first
-	execGroups *execgroup.Groups
+	execGroups *execGroups
 }
 
 // newContainer makes a container without a process: its state directory. It refuses a cgroup in which a process is.
@@ -105,7 +104,7 @@ func (c *container) useCgroupOfState() error {
 		c.manager = systemd.NewScope(c.plain, &own)
 	}
 	c.cgroup = cgroup.New(state.CgroupPaths)
-	c.execGroups = execgroup.New(c.cgroup, c.config.ExecLimits)
+	c.execGroups = &execGroups{parent: c.cgroup, limits: c.config.ExecLimits}
 	return nil
 }
 
@@ -144,7 +143,7 @@ func (c *container) limitRest() error {
 	if err := c.cgroup.LimitDepth(); err != nil { // an old kernel; a shim without root
 		log.L.WithError(err).WithField("container", c.config.ID).Debug("cgroups may be nested without limit")
 	}
-	return c.execGroups.Prepare()
+	return c.execGroups.prepare()
 }
 
 func (c *container) Cgroup() *cgroup.Cgroup { return c.cgroup }

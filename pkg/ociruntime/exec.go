@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/limit"
-	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
@@ -37,7 +36,7 @@ func (c *container) Exec(
 		}
 		return execProcess{h, c}, nil, nil
 	}
-	group, err := c.execGroups.Make(l)
+	group, err := c.execGroups.make(l)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -50,13 +49,13 @@ func (c *container) Exec(
 
 // execIn starts lp in group. If it fails, nothing is left of either.
 func (c *container) execIn(
-	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
-) (*execgroup.Handle, error) {
+	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execGroup,
+) (*limitedExec, error) {
 	h, err := c.startExec(ctx, lp, s, group)
 	if err != nil {
-		return nil, errors.Join(err, c.execGroups.Discard(group))
+		return nil, errors.Join(err, c.execGroups.discard(group))
 	}
-	return c.execGroups.Handle(h, group), nil
+	return &limitedExec{Handle: h, groups: c.execGroups, group: group}, nil
 }
 
 // execProcess is an exec without a cgroup as callers see it.
@@ -106,7 +105,7 @@ func (c *container) killSession(leader int) error {
 
 // startExec starts lp in group or, if that is nil, in the container's cgroup.
 func (c *container) startExec(
-	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
+	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execGroup,
 ) (h *handle, err error) {
 	late := fmt.Errorf("the process was not set up within %v: %w", c.runtime.execTimeout, context.DeadlineExceeded)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.runtime.execTimeout, late)

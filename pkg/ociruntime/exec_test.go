@@ -618,12 +618,12 @@ func TestExec_FailureAfterItsProgramBeganLeavesNoProcess(t *testing.T) {
 			change(&config)
 			b := create(t, config).start()
 			c := b.RuntimeContainer.(*container)
-			n, err := c.execGroups.Make(config.ExecLimits)
+			n, err := c.execGroups.make(config.ExecLimits)
 			testx.Must(t, err)
 			// One that it has started: to start one itself it would have to win a race.
 			child := exec.Command("sleep", "1000")
 			testx.Must(t, child.Start())
-			for _, dir := range n.Paths {
+			for _, dir := range n.paths {
 				testx.Must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(child.Process.Pid)), 0))
 			}
 			dead := make(chan struct{})

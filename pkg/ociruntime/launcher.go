@@ -24,7 +24,6 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/launcher"
 	"sandbox.internal/shim/pkg/launcher/spec"
-	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
@@ -95,7 +94,7 @@ func (h held) close()      { _ = h.init.Close() } // nothing waits there any mor
 
 // startExec implements starter.
 func (l *launcherStarter) startExec(
-	ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
+	ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams, group *execGroup,
 ) (*handle, error) {
 	made, err := l.launcher()
 	if err != nil {
@@ -110,7 +109,7 @@ func (l *launcherStarter) startExec(
 	}
 	c.joinCgroups(command, group)
 	if group != nil {
-		command.Ready = group.LimitProcesses
+		command.Ready = group.limitProcesses
 	}
 	child, err := made.Exec(ctx, command)
 	if errors.Is(err, launcher.ErrNotJoined) && group == nil && c.joinInit(command) {
@@ -270,11 +269,11 @@ func (c *container) command(p *libcontainer.Process, s *stdio.Streams) (*spec.Pr
 }
 
 // joinCgroups sets which cgroups the process joins: those of group, or if that is nil, the container's.
-func (c *container) joinCgroups(cmd *spec.Process, group *execgroup.Group) {
+func (c *container) joinCgroups(cmd *spec.Process, group *execGroup) {
 	paths := c.manager.GetPaths()
 	freezer := paths["freezer"] // the container's: thawing it thaws those below
 	if group != nil {
-		paths = group.Paths
+		paths = group.paths
 	}
 	joined := spec.Cgroups{Unified: paths[""]}
 	if !cgroups.IsCgroup2UnifiedMode() {

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/reaper"
@@ -52,7 +51,7 @@ func (l libcontainerStarter) startInit(
 	if config := c.lc.Config(); config.RootlessCgroups && !c.cgroup.Exists() {
 		// On v2 libcontainer names even a cgroup that it was not allowed to make.
 		c.cgroup = cgroup.New(nil)
-		c.execGroups = execgroup.New(c.cgroup, c.config.ExecLimits)
+		c.execGroups = &execGroups{parent: c.cgroup, limits: c.config.ExecLimits}
 	}
 	return init, g, nil
 }
@@ -60,7 +59,7 @@ func (l libcontainerStarter) startInit(
 // startExec implements starter. It starts one exec at a time in a container: when ctx ends, the stages that it kills
 // must be those of this exec.
 func (l libcontainerStarter) startExec(
-	ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
+	ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams, group *execGroup,
 ) (*handle, error) {
 	select {
 	case c.libcontainerExec <- struct{}{}:
@@ -69,7 +68,7 @@ func (l libcontainerStarter) startExec(
 		return nil, fmt.Errorf("interrupted while libcontainer starts another exec: %w", context.Cause(ctx))
 	}
 	if group != nil {
-		p.SubCgroupPaths = group.SubPaths
+		p.SubCgroupPaths = group.subPaths
 	}
 	lc, err := c.load()
 	if err != nil {
@@ -84,7 +83,7 @@ func (l libcontainerStarter) startExec(
 	if err != nil || group == nil {
 		return h, err
 	}
-	if err := group.LimitProcesses(); err != nil { // not before: libcontainer has threads
+	if err := group.limitProcesses(); err != nil { // not before: libcontainer has threads
 		h.kill()
 		return nil, err
 	}

@@ -16,7 +16,6 @@ import (
 
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/launcher"
-	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -30,7 +29,7 @@ type starter interface {
 	// startExec starts p in c, in group or, if that is nil, in the container's cgroup. It returns when the program of p
 	// has begun.
 	startExec(
-		ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
+		ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams, group *execGroup,
 	) (*handle, error)
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package execgroup
+package ociruntime
 
 import (
 	"fmt"
@@ -9,11 +9,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"sandbox.internal/shim/pkg/internal/testx"
-
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/limit"
 )
 
@@ -21,7 +20,9 @@ func TestCanLimit_NamesWhatIsAbsent(t *testing.T) {
 	c := cgroup.New(map[string]string{"pids": t.TempDir()})
 	err := canLimit(c, &limit.Limits{WallTime: 1, CPUTime: 1, Memory: 1, Pids: 1})
 	testx.WantError(t, err, errdefs.ErrFailedPrecondition,
-		fmt.Sprintf("limit memory: cgroup %s has no controller memory for execs", c),
+		fmt.Sprintf("limit memory: cgroup %s has no controller memory for execs", c))
+	err = canLimit(c, &limit.Limits{CPUTime: 1})
+	testx.WantError(t, err, errdefs.ErrFailedPrecondition,
 		fmt.Sprintf("limit cpu-time: cgroup %s has no controller cpuacct for execs", c))
 	testx.Must(t, canLimit(c, &limit.Limits{WallTime: 1, Pids: 1, Output: 1}))
 }
@@ -30,14 +31,14 @@ func TestCanLimit_NamesWhatIsAbsent(t *testing.T) {
 func TestRemove_TriesFewOfTheOccupiedAgain(t *testing.T) {
 	const occupied = 20
 	dir := t.TempDir()
-	g := New(cgroup.New(map[string]string{"pids": dir}), nil)
+	g := &execGroups{parent: cgroup.New(map[string]string{"pids": dir})}
 	end := func(name string, files ...string) {
 		path := filepath.Join(dir, name)
 		testx.Must(t, os.Mkdir(path, 0o755))
 		for _, file := range files { // no directory with one can be removed
 			testx.Must(t, os.WriteFile(filepath.Join(path, file), nil, 0o600))
 		}
-		g.Remove(&Group{Cgroup: cgroup.New(map[string]string{"pids": path})})
+		g.remove(&execGroup{Cgroup: cgroup.New(map[string]string{"pids": path})})
 	}
 	left := func() []string {
 		names, err := filepath.Glob(filepath.Join(dir, "*"))
