@@ -85,17 +85,16 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 	if _, _, stderr := s.Child(); stderr != nil { // even with a terminal
 		init.Stderr = stderr
 	}
-	group := c.lc.Config().Cgroups // read now, since a restore writes to the configuration
-	if group.Systemd {
+	if c.lc.Config().Cgroups.Systemd {
 		defer systemd.Connected()()
 		if err := systemd.Await(ctx); err != nil { // which libcontainer asks for the scope, without a limit
 			return nil, err
 		}
 	}
 	defer c.runtime.reaper.Suspend()()
-	// criu is in the cgroup while it restores.
-	kill := func() { killMembers(c.config.ID, group, anyProcess) }
-	h, err := libcontainerStarter{c.runtime.reaper}.begin(ctx, init, s, kill, func() error { return c.restoreImage(init) })
+	by := libcontainerStarter{c.runtime.reaper}
+	kill := by.interruption(c, true) // criu is in the cgroup while it restores
+	h, err := by.begin(ctx, init, s, kill, func() error { return c.restoreImage(init) })
 	if err == nil {
 		return h, nil
 	}

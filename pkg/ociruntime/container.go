@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/containerd/log"
@@ -67,7 +68,7 @@ func (r *Runtime) newContainer(c process.Config, config *configs.Config) (*conta
 	made := &container{
 		runtime: r, config: c, lc: lc, resources: cmp.Or(c.Spec.Linux.Resources, &specs.LinuxResources{}),
 		ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), libcontainerExec: make(chan struct{}, 1),
-		filter: keep(func() (*filter.Filter, error) {
+		filter: sync.OnceValues(func() (*filter.Filter, error) {
 			cache := filter.Cache{Dir: filterDir(c.Root), Warn: func(err error) {
 				log.L.WithError(err).WithField("directory", filterDir(c.Root)).
 					Warn("a seccomp filter is made anew: its cache cannot be used")

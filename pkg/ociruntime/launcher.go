@@ -35,7 +35,7 @@ import (
 // launcherStarter starts processes with pkg/launcher, without a Go program between the shim and them.
 type launcherStarter struct {
 	reaper   *reaper.Reaper
-	launcher func() (*launcher.Launcher, error) // made by the first use that succeeds
+	launcher func() (*launcher.Launcher, error) // made by the first use
 }
 
 // startInit implements starter. If the error is unsupported, mount points may be left.

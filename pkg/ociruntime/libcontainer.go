@@ -8,14 +8,10 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
-	"github.com/opencontainers/cgroups"
-	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
@@ -33,7 +29,7 @@ type libcontainerStarter struct{ reaper *reaper.Reaper }
 func (l libcontainerStarter) startInit(
 	ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams,
 ) (*handle, gate, error) {
-	init, err := l.setUp(ctx, c.lc, p, s)
+	init, err := l.setUp(ctx, c, c.lc, p, s)
 	if err != nil {
 		_, unborn := p.Pid()
 		c.unforked = unborn != nil
@@ -41,7 +37,7 @@ func (l libcontainerStarter) startInit(
 	}
 	g := &fifo{container: c, pid: init.pid}
 	// Nothing waits for init yet, so the pid is still init's.
-	if g.stage, err = statExe(init.pid); err == nil {
+	if g.stage, err = executable(init.pid); err == nil {
 		err = c.useCgroupOfState() // without root libcontainer leaves out hierarchies
 	}
 	if err != nil {
@@ -79,7 +75,7 @@ func (l libcontainerStarter) startExec(
 	if err := c.cgroup.AwaitThaw(ctx); err != nil {
 		return nil, err
 	}
-	h, err := l.setUp(ctx, lc, p, s)
+	h, err := l.setUp(ctx, c, lc, p, s)
 	if err != nil || group == nil {
 		return h, err
 	}
@@ -90,10 +86,10 @@ func (l libcontainerStarter) startExec(
 	return h, nil
 }
 
-// setUp starts p in lc, and passes p its streams. If ctx ends before p is set up, it kills p, or for init all in the
-// container's cgroup, so that libcontainer gives up. If it fails, p has exited and been reaped.
+// setUp starts p in lc, which is c, and passes p its streams. If ctx ends before p is set up, it kills p, or for init all
+// in the container's cgroup, so that libcontainer gives up. If it fails, p has exited and been reaped.
 func (l libcontainerStarter) setUp(
-	ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams,
+	ctx context.Context, c *container, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams,
 ) (*handle, error) {
 	config := lc.Config()
 	if !p.Init && config.Cgroups.Systemd {
@@ -104,13 +100,8 @@ func (l libcontainerStarter) setUp(
 		}
 	}
 	defer l.reaper.Suspend()()
-	match := l.isStage
-	if p.Init {
-		match = anyProcess
-	}
-	kill := func() { killMembers(lc.ID(), config.Cgroups, match) }
 	p.Rlimits = translate.Rlimits(p.Rlimits, config.Rlimits)
-	return l.begin(ctx, p, s, kill, func() error { return lc.Start(p) })
+	return l.begin(ctx, p, s, l.interruption(c, p.Init), func() error { return lc.Start(p) })
 }
 
 // begin calls start, which starts p, and passes p its streams. From the end of ctx until start returns, it keeps
@@ -160,51 +151,29 @@ func interrupt(ctx context.Context, kill func()) (stop func()) {
 	}
 }
 
-// killMembers kills the processes of a container's cgroup that match. It reads the cgroup, since libcontainer's lock is
-// held by the call that is to be interrupted.
-func killMembers(containerID string, config *cgroups.Cgroup, match func(pid int) bool) {
-	m, err := manager.New(config)
-	if err != nil {
-		log.L.WithError(err).WithField("container", containerID).Warn("interrupt start")
-		return
+// interruption kills what libcontainer sets up in the cgroup of c. Create has found no process there; an exec has no
+// process of its own but stages.
+func (l libcontainerStarter) interruption(c *container, isInit bool) (kill func()) {
+	group, match := c.cgroup, l.isStage
+	if isInit {
+		match = func(int) bool { return true }
 	}
-	pids, _ := m.GetAllPids() // no cgroup yet: nothing to kill
-	for _, pid := range pids {
-		if match(pid) {
-			_ = unix.Kill(pid, unix.SIGKILL) // it may be dead already
-		}
-	}
+	return func() { _ = group.SignalThose(unix.SIGKILL, match) } // it is tried again
 }
 
-// anyProcess is for killMembers. Create has found no process in the cgroup.
-func anyProcess(int) bool { return true }
-
-// isStage reports whether a process is a stage of libcontainer that is about to become an exec's program: a child of
-// this process that nobody waits for yet, with the name that nsenter/nsexec.c gives it. An adopted child has another
-// name, unless it chose this one.
+// isStage reports whether a process is a stage of libcontainer that is about to become an exec's program: one that
+// nobody waits for yet, with the name that nsenter/nsexec.c gives it.
 func (l libcontainerStarter) isStage(pid int) bool {
-	name, parent, err := processName(pid)
-	return err == nil && strings.Contains(name, "(runc:[") && parent == os.Getpid() && !l.reaper.Registered(pid)
-}
-
-// processName returns the name of a process and the id of its parent (proc_pid_stat(5)).
-func processName(pid int) (name string, parent int, err error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return "", 0, err
-	}
-	end := bytes.LastIndexByte(stat, ')') + 1
-	var state string
-	_, err = fmt.Sscan(string(stat[end:]), &state, &parent)
-	return string(stat[:end]), parent, err
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return err == nil && bytes.HasPrefix(name, []byte("runc:[")) && !l.reaper.Registered(pid)
 }
 
 // fifo is the gate of an init that libcontainer has started. It opens when init is about to run its program.
 type fifo struct {
 	container *container
 	pid       int
-	stage     exeFile     // what init runs until it runs the container's program
-	opened    atomic.Bool // and nobody has seen init run its program yet
+	stage     string      // the program that init runs until it runs the container's
+	opened    atomic.Bool // and nobody has waited for the container's program yet
 }
 
 // open opens the fifo at which init waits. libcontainer's Exec does the same, but its goroutine and thread never end if
@@ -241,42 +210,26 @@ func awaitByte(fifo, pidfd int) error {
 	}
 }
 
-// How long a signal or an exec waits for init to run the container's program, and how often it looks. Usually init runs
-// it immediately. StartContainer hooks run before it and may take any time, so with them the wait is short, and the
-// signal goes to libcontainer's stage.
+// programTimeout is how long a signal or an exec waits for init to run the container's program, and programPoll how
+// often it looks. Usually init runs it immediately. StartContainer hooks run before it and may take any time; the signal
+// then goes to libcontainer's stage.
 const (
-	programTimeout     = time.Second
-	programHookTimeout = 50 * time.Millisecond
-	programPoll        = 200 * time.Microsecond
+	programTimeout = time.Second
+	programPoll    = 200 * time.Microsecond
 )
 
 func (f *fifo) awaitProgram() {
 	if !f.opened.Load() {
 		return
 	}
-	timeout := programTimeout
-	if h := f.container.config.Spec.Hooks; h != nil && len(h.StartContainer) > 0 {
-		timeout = programHookTimeout
-	}
-	for end := time.Now().Add(timeout); time.Now().Before(end); <-time.After(programPoll) {
-		if exe, err := statExe(f.pid); err != nil || exe != f.stage {
-			f.opened.Store(false)
-			return
+	for end := time.Now().Add(programTimeout); time.Now().Before(end); <-time.After(programPoll) {
+		if exe, err := executable(f.pid); err != nil || exe != f.stage {
+			break
 		}
 	}
+	f.opened.Store(false)
 }
 
-// statExe identifies the file that a process runs. A container can give its program any name, but cannot run the sealed
-// copy of this program that is the first stage of its init. The file system is not asked: it may be a FUSE file system
-// that the container serves, or fails to serve.
-func statExe(pid int) (exeFile, error) {
-	var s unix.Statx_t
-	path := fmt.Sprintf("/proc/%d/exe", pid)
-	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &s); err != nil {
-		return exeFile{}, &os.PathError{Op: "statx", Path: path, Err: err}
-	}
-	return exeFile{unix.Mkdev(s.Dev_major, s.Dev_minor), s.Ino}, nil
-}
-
-// exeFile identifies a file.
-type exeFile struct{ dev, ino uint64 }
+// executable returns the path of the program that a process runs. The file system is not asked: it may be a FUSE file
+// system that the container serves, or fails to serve.
+func executable(pid int) (string, error) { return os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) }

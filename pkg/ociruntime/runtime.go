@@ -37,36 +37,12 @@ type Runtime struct {
 // frozen, or one of its file systems may not answer. With hardly any CPU time, it takes seconds.
 const execSetupTimeout = 30 * time.Second
 
-// launcherOwner begins the names of the launcher's files in /proc.
-const launcherOwner = "containerd-shim-sandbox-v1"
-
 // New returns a Runtime; reaper leaves its children alone.
 func New(reaper *reaper.Reaper) *Runtime {
-	return &Runtime{
-		reaper: reaper,
-		launcher: &launcherStarter{
-			reaper:   reaper,
-			launcher: keep(func() (*launcher.Launcher, error) { return launcher.New(launcherOwner, reaper) }),
-		},
-		execTimeout: execSetupTimeout,
-	}
-}
-
-// keep wraps f, which is called until it succeeds, or fails because the machine cannot do it; that result is kept.
-func keep[T any](f func() (T, error)) func() (T, error) {
-	var lock sync.Mutex
-	var value T
-	var err error
-	kept := false
-	return func() (T, error) {
-		lock.Lock()
-		defer lock.Unlock()
-		if !kept {
-			value, err = f()
-			kept = err == nil || errdefs.IsNotImplemented(err)
-		}
-		return value, err
-	}
+	made := sync.OnceValues(func() (*launcher.Launcher, error) {
+		return launcher.New("containerd-shim-sandbox-v1", reaper) // which begins the names of its files in /proc
+	})
+	return &Runtime{reaper: reaper, launcher: &launcherStarter{reaper, made}, execTimeout: execSetupTimeout}
 }
 
 // Create implements process.Runtime.
