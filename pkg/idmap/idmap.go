@@ -6,6 +6,7 @@ package idmap
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -24,34 +25,26 @@ func Root(uids, gids []specs.LinuxIDMapping) Owner {
 }
 
 func hostRoot(list []specs.LinuxIDMapping) int {
-	for _, m := range list {
-		if m.ContainerID == 0 && m.Size > 0 {
-			return int(m.HostID)
-		}
+	i := slices.IndexFunc(list, func(m specs.LinuxIDMapping) bool { return m.ContainerID == 0 && m.Size > 0 })
+	if i < 0 {
+		return 0
 	}
-	return 0
+	return int(list[i].HostID)
 }
 
-// Check refuses mappings that share an id on either side, as the kernel would, whose error names neither the file nor
-// the lines.
+// Check refuses mappings that the kernel would refuse: it names neither the file nor the lines.
 func Check(field string, list []specs.LinuxIDMapping) error {
 	const most = 340 // UID_GID_MAP_MAX_EXTENTS
 	if len(list) > most {
 		return fmt.Errorf("%s: has %d mappings: can have %d: %w", field, len(list), most, errdefs.ErrInvalidArgument)
 	}
 	for i, m := range list {
-		if m.Size == 0 {
-			return fmt.Errorf("%s[%d].size 0: must be at least 1: %w", field, i, errdefs.ErrInvalidArgument)
+		overlaps := func(o specs.LinuxIDMapping) bool {
+			return overlap(m.ContainerID, m.Size, o.ContainerID, o.Size) || overlap(m.HostID, m.Size, o.HostID, o.Size)
 		}
-		for j, other := range list[:i] {
-			if overlap(m.ContainerID, m.Size, other.ContainerID, other.Size) {
-				return fmt.Errorf("%s[%d] containerID %d size %d: overlaps %s[%d] containerID %d size %d: %w",
-					field, i, m.ContainerID, m.Size, field, j, other.ContainerID, other.Size, errdefs.ErrInvalidArgument)
-			}
-			if overlap(m.HostID, m.Size, other.HostID, other.Size) {
-				return fmt.Errorf("%s[%d] hostID %d size %d: overlaps %s[%d] hostID %d size %d: %w",
-					field, i, m.HostID, m.Size, field, j, other.HostID, other.Size, errdefs.ErrInvalidArgument)
-			}
+		if m.Size == 0 || slices.ContainsFunc(list[:i], overlaps) {
+			return fmt.Errorf("%s[%d] containerID %d hostID %d size %d: must map an id, and none twice: %w",
+				field, i, m.ContainerID, m.HostID, m.Size, errdefs.ErrInvalidArgument)
 		}
 	}
 	return nil

@@ -24,13 +24,13 @@ func TestRoot(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for want, list := range map[string]mappings{
-		"":                                   {{ContainerID: 0, HostID: 1000, Size: 5}, {ContainerID: 5, HostID: 1005, Size: 5}},
-		"uids[0].size 0: must be at least 1": {{ContainerID: 0, HostID: 1000}},
-		"uids: has 100000 mappings":          make(mappings, 100000),
-		"uids[1] containerID 4 size 5: overlaps uids[0] containerID 0 size 5": {
+		"": {{ContainerID: 0, HostID: 1000, Size: 5}, {ContainerID: 5, HostID: 1005, Size: 5}},
+		"uids[0] containerID 0 hostID 1000 size 0: must map an id, and none twice": {{ContainerID: 0, HostID: 1000}},
+		"uids: has 100000 mappings": make(mappings, 100000),
+		"uids[1] containerID 4 hostID 2000 size 5: must": {
 			{ContainerID: 0, HostID: 1000, Size: 5}, {ContainerID: 4, HostID: 2000, Size: 5},
 		},
-		"uids[1] hostID 996 size 5: overlaps uids[0] hostID 1000 size 5": {
+		"uids[1] containerID 5 hostID 996 size 5: must": {
 			{ContainerID: 0, HostID: 1000, Size: 5}, {ContainerID: 5, HostID: 996, Size: 5},
 		},
 	} {

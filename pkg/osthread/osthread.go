@@ -1,21 +1,13 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package osthread runs functions on a particular thread: [Run] on one of their own, [Thread.Do] on the process's first
-// thread, the one whose thread id is the process id.
+// Package osthread runs functions on a particular thread: [Run] on one of their own, [Thread.Do] on the first one, whose
+// namespaces /proc/PID/ns shows (docs/decisions/0005-main-thread-is-the-pod.md). A child that is to die with the process
+// (PR_SET_PDEATHSIG) has to be forked by a thread that lives as long.
 //
-// What the kernel shows under /proc/PID/ns are the namespaces of the first thread. So it can hold namespaces for those
-// who look for them there, while every other thread stays where the process began
-// (docs/decisions/0005-main-thread-is-the-pod.md). And a child that is to die with the process (PR_SET_PDEATHSIG, which
-// means the death of the thread that forked it) has to be forked by a thread that lives as long.
-//
-// This package's init function locks the main goroutine to the first thread: only while the program initializes itself
-// is it certain to be there. A program that does not call [Main] may unlock it with runtime.UnlockOSThread; [Run] must
-// not be called then.
-//
-// Main's caller, the main goroutine, serves the calls of [Thread.Do], one at a time, and sleeps between them. Nothing
-// else runs on the first thread, except for the Go runtime's signal handler; new threads are not made from it
-// (runtime.LockOSThread). There is no lock.
+// The init function locks the main goroutine to the first thread, where only [Main] serves calls of [Thread.Do], one at
+// a time. Nothing else runs there, except for the Go runtime's signal handler. A program that does not call Main may
+// unlock it with runtime.UnlockOSThread; [Run] must not be called then. There is no lock.
 package osthread
 
 import (
