@@ -49,7 +49,6 @@ var layers = [][]string{
 	{"pkg/cpuset", "pkg/extension"},
 	{"pkg/resources"},
 	{"pkg/ociruntime/criu", "pkg/ociruntime/translate"},
-	{"pkg/ociruntime/support"},
 	{"pkg/ociruntime"},
 	{"pkg/cleanup"},
 	{"pkg/task"},

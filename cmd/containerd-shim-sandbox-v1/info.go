@@ -25,7 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"sandbox.internal/shim/pkg/bootstrap"
-	"sandbox.internal/shim/pkg/ociruntime/support"
+	"sandbox.internal/shim/pkg/ociruntime"
 	"sandbox.internal/shim/pkg/options"
 )
 
@@ -83,10 +83,10 @@ func hostAnnotations() (map[string]string, error) {
 	return map[string]string{
 		prefix + "cgroup.mode":        cgroupModes[mode],
 		prefix + "cgroup.controllers": strings.Join(list, ","),
-		prefix + "cgroup.drivers":     strings.Join(support.Drivers(), ","),
-		prefix + "seccomp":            support.SeccompVersion(),
-		prefix + "exec-launcher":      strconv.FormatBool(support.HasLauncher()),
-		prefix + "criu":               support.CRIUPath(),
+		prefix + "cgroup.drivers":     strings.Join(ociruntime.Drivers(), ","),
+		prefix + "seccomp":            ociruntime.SeccompVersion(),
+		prefix + "exec-launcher":      strconv.FormatBool(ociruntime.HasLauncher()),
+		prefix + "criu":               ociruntime.CRIUPath(),
 		prefix + "settings":           strings.Join(extensions().Settings().Names(), ","),
 	}, nil
 }

@@ -27,7 +27,6 @@ import (
 	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/ociruntime"
 	_ "sandbox.internal/shim/pkg/ociruntime/initreexec" // libcontainer runs this program with the argument "init"
-	"sandbox.internal/shim/pkg/ociruntime/support"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/pod"
 )
@@ -87,7 +86,7 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFu
 		_, err := io.WriteString(stdout, help)
 		return err
 	case f.version:
-		_, err := io.WriteString(stdout, versionText(support.SeccompVersion()))
+		_, err := io.WriteString(stdout, versionText(ociruntime.SeccompVersion()))
 		return err
 	case f.action == "delete": // removes what is left on every kernel
 	default:

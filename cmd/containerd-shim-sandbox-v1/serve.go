@@ -20,7 +20,6 @@ import (
 	"sandbox.internal/shim/pkg/idle"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/ociruntime"
-	"sandbox.internal/shim/pkg/ociruntime/support"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/sandbox"
@@ -147,7 +146,7 @@ func unlessClosed(err error) error {
 
 // runtimeFeatures returns what -info answers about the OCI runtime specification.
 func runtimeFeatures() *features.Features {
-	f := support.Features()
+	f := ociruntime.Features()
 	for _, name := range extensions().Settings().Unsafe() {
 		f.PotentiallyUnsafeConfigAnnotations = append(f.PotentiallyUnsafeConfigAnnotations, settings.Prefix+name)
 	}

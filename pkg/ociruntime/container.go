@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/inspect"
 	filter "sandbox.internal/shim/pkg/launcher/seccomp"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/process"
@@ -47,10 +48,12 @@ type container struct {
 	initFD *os.File // pidfd of init, which closeFiles closes
 	gate   gate     // at which init waits for Start
 
-	initReason string // why libcontainer started init; empty if it did not
-	unforked   bool   // libcontainer could not fork init: v1.5.2 then panics when it is asked for the state
-	othersUnit bool   // systemd refused the scope because another's has the name: the cgroup is not the container's
-	fallback   fallback
+	unforked   bool // libcontainer could not fork init: v1.5.2 then panics when it is asked for the state
+	othersUnit bool // systemd refused the scope because another's has the name: the cgroup is not the container's
+
+	launchMu sync.Mutex
+	// +checklocks:launchMu
+	launch inspect.Launch // how processes were started
 
 	libcontainerExec chan struct{} // holds one while libcontainer starts an exec: a lock with a context
 
@@ -58,15 +61,19 @@ type container struct {
 	execGroups *execGroups
 }
 
-// newContainer makes a container without a process: its state directory. It refuses a cgroup in which a process is.
-// libcontainer itself has looked, on v1 in the hierarchy of devices alone (runc libcontainer/factory_linux.go, Create).
+// newContainer makes a container without a process: its state directory. It refuses a cgroup in which a process is, for
+// which libcontainer looks on v1 in the hierarchy of devices alone (runc libcontainer/factory_linux.go, Create).
 func (r *Runtime) newContainer(c process.Config, config *configs.Config) (*container, error) {
 	lc, err := libcontainer.Create(c.Root, c.ID, config)
 	if err != nil {
 		return nil, createError(classify(err), c.Spec.Linux)
 	}
+	launch := inspect.Launch{Init: inspect.ByLauncher}
+	if c.Checkpoint != "" {
+		launch.Init = inspect.ByCRIU
+	}
 	made := &container{
-		runtime: r, config: c, lc: lc, resources: cmp.Or(c.Spec.Linux.Resources, &specs.LinuxResources{}),
+		runtime: r, launch: launch, config: c, lc: lc, resources: cmp.Or(c.Spec.Linux.Resources, &specs.LinuxResources{}),
 		ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), libcontainerExec: make(chan struct{}, 1),
 		filter: sync.OnceValues(func() (*filter.Filter, error) {
 			cache := filter.Cache{Dir: filterDir(c.Root), Warn: func(err error) {
@@ -79,17 +86,15 @@ func (r *Runtime) newContainer(c process.Config, config *configs.Config) (*conta
 	if err = made.useCgroupOfState(); err == nil {
 		err = made.cgroup.RefuseProcesses()
 	}
-	if err == nil {
-		return made, nil
+	if err != nil {
+		err = fmt.Errorf("linux.cgroupsPath %q: %w", c.Spec.Linux.CgroupsPath, err)
+		return nil, errors.Join(err, process.UndoCreate(made.removeDir))
 	}
-	undo := process.UndoCreate(made.removeDir)
-	return nil, errors.Join(fmt.Errorf("linux.cgroupsPath %q: %w", c.Spec.Linux.CgroupsPath, err), undo)
+	return made, nil
 }
 
-// useCgroupOfState sets the cgroup of the container to that of libcontainer's state.
-//
-// The manager has its own copy of the configuration, since it writes the last values and the freezer's state to it,
-// while libcontainer reads the original when it starts an exec.
+// useCgroupOfState sets the cgroup of the container to that of libcontainer's state. The manager gets a copy of the
+// configuration, to which it writes; libcontainer reads the original when it starts an exec.
 func (c *container) useCgroupOfState() error {
 	state, err := c.lc.State()
 	if err != nil {
@@ -173,21 +178,17 @@ func (c *container) Start() error {
 }
 
 // fifo is the file in the state directory that says that init waits to be started (runc libcontainer, refreshState).
-func (c *container) fifo() string {
-	return filepath.Join(c.dir(), "exec.fifo")
-}
+func (c *container) fifo() string { return filepath.Join(c.dir(), "exec.fifo") }
 
-// AwaitProgram implements process.RuntimeContainer: it returns when init runs its program or has exited, or after a
-// timeout.
+// AwaitProgram implements process.RuntimeContainer.
 func (c *container) AwaitProgram() {
 	if c.gate != nil {
 		c.gate.awaitProgram()
 	}
 }
 
-// initProcess is init as callers see it. Start returns when init is about to run its program. A SIGTERM before it does
-// would end libcontainer's stage, with status 2, and not reach the program, which may handle it. So a signal waits for
-// the program, as does an exec, which may send one.
+// initProcess is init as callers see it. Start returns when init is about to run its program. A signal then would end
+// libcontainer's stage, with status 2, so it waits for the program, as does an exec, which may send one.
 type initProcess struct {
 	*handle
 	container *container

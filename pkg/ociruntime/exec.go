@@ -81,22 +81,19 @@ func (e execProcess) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// killSession kills the processes of a session, and those that they fork meanwhile, but does not race without end with
-// one that forks.
+// killSession kills the processes of a session other than its leader, and those that they fork meanwhile, but does not
+// race without end with one that forks.
 func (c *container) killSession(leader int) error {
 	const rounds = 10
-	killed := map[int]bool{leader: true}
 	for range rounds {
-		before := len(killed)
+		found := false
 		err := c.cgroup.SignalThose(unix.SIGKILL, func(pid int) bool {
 			session, err := unix.Getsid(pid)
-			if err != nil || session != leader || killed[pid] {
-				return false
-			}
-			killed[pid] = true
-			return true
+			isOf := err == nil && session == leader && pid != leader
+			found = found || isOf
+			return isOf
 		})
-		if err != nil || len(killed) == before {
+		if err != nil || !found {
 			return err
 		}
 	}

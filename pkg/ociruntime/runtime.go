@@ -1,6 +1,14 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package ociruntime runs containers with libcontainer, the library of runc, in the shim's own process, and implements
+// process.Runtime. Only this package and those below it import libcontainer, whose interface is not stable
+// (docs/decisions/0001). The state directory of a container is libcontainer's own, so runc's commands work on it.
+//
+// pkg/launcher starts inits and execs if it supports what they ask for (docs/decisions/0004, 0015), otherwise
+// libcontainer does: it runs a sealed copy of this program again with the argument "init" (CVE-2019-5736), so the
+// program must import [sandbox.internal/shim/pkg/ociruntime/initreexec]. Processes that either starts are children of
+// the shim. The reaper is suspended around every call that starts some, because the callee waits for short-lived ones.
 package ociruntime
 
 import (
@@ -33,8 +41,8 @@ type Runtime struct {
 	execTimeout time.Duration
 }
 
-// execSetupTimeout bounds how long setting up an exec may take. The container controls parts of that: its cgroup may be
-// frozen, or one of its file systems may not answer. With hardly any CPU time, it takes seconds.
+// execSetupTimeout bounds the set-up of an exec, parts of which the container controls: its cgroup may be frozen, or one
+// of its file systems may not answer. With hardly any CPU time, it takes seconds.
 const execSetupTimeout = 30 * time.Second
 
 // New returns a Runtime; reaper leaves its children alone.
@@ -47,11 +55,6 @@ func New(reaper *reaper.Reaper) *Runtime {
 
 // Create implements process.Runtime.
 func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.RuntimeContainer, error) {
-	if c.SystemdCgroup {
-		if err := systemd.CheckPath(c.Spec.Linux.CgroupsPath); err != nil {
-			return nil, err
-		}
-	}
 	config, err := r.translate(c)
 	if err != nil {
 		return nil, fmt.Errorf("config.json: %w: %w", err, errdefs.ErrInvalidArgument)
@@ -81,8 +84,8 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	return created, nil
 }
 
-// translate suspends the reaper around translate.Container: to read the mappings of a user namespace that the container
-// joins, libcontainer starts a child and waits for it.
+// translate suspends the reaper: to read the mappings of a user namespace that the container joins, libcontainer starts
+// a child and waits for it.
 func (r *Runtime) translate(c process.Config) (*configs.Config, error) {
 	defer r.reaper.Suspend()()
 	return translate.Container(c)
@@ -105,8 +108,7 @@ func (r *Runtime) prepareSystemd(ctx context.Context, c process.Config, config *
 	return nil
 }
 
-// filterDir returns where the seccomp filters of all namespaces are kept. No namespace has such a name (containerd,
-// pkg/identifiers).
+// filterDir returns where the seccomp filters of all namespaces are kept. No namespace has such a name.
 func filterDir(root string) string { return filepath.Join(filepath.Dir(root), ".seccomp") }
 
 // stateDir returns where libcontainer keeps the state of a container. id has been checked to be one path element.

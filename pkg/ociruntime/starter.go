@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -66,16 +65,31 @@ func (c *container) start(ctx context.Context, p *libcontainer.Process, by func(
 		}
 		return fmt.Errorf("%s: not possible with this process: %w: %w", setting, reason.error, errdefs.ErrFailedPrecondition)
 	}
-	logger := log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason.Error())
+	c.byLibcontainer(ctx, p, reason.Error())
+	return by(libcontainerStarter{c.runtime.reaper})
+}
+
+// byLibcontainer notes that libcontainer starts p.
+func (c *container) byLibcontainer(ctx context.Context, p *libcontainer.Process, reason string) {
+	logger := log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason)
+	c.launchMu.Lock()
+	defer c.launchMu.Unlock()
 	if p.Init {
 		logger.Info("init by libcontainer")
-		c.initReason = reason.Error()
-	} else {
-		// With a terminal libcontainer puts stderr there too, so a separate stderr reads EOF immediately.
-		logger.Debug("exec by libcontainer")
-		c.fellBack(reason.Error())
+		c.launch.Init, c.launch.InitReason = inspect.ByLibcontainer, reason
+		return
 	}
-	return by(libcontainerStarter{c.runtime.reaper})
+	// With a terminal libcontainer puts stderr there too, so a separate stderr reads EOF immediately.
+	logger.Debug("exec by libcontainer")
+	c.launch.ExecsByLibcontainer++
+	c.launch.ExecReason = reason
+}
+
+// Launch implements process.RuntimeContainer.
+func (c *container) Launch() inspect.Launch {
+	c.launchMu.Lock()
+	defer c.launchMu.Unlock()
+	return c.launch
 }
 
 // ignoredByLibcontainer returns the setting that libcontainer would ignore when it starts p; "" for none.
@@ -87,36 +101,4 @@ func ignoredByLibcontainer(c process.Config, p *libcontainer.Process) string {
 		return "host-rootfs.task-dir"
 	}
 	return ""
-}
-
-// fallback describes the execs that libcontainer started because the launcher could not.
-type fallback struct {
-	mu sync.Mutex
-	// +checklocks:mu
-	execs uint64
-	// +checklocks:mu
-	reason string // of the last
-}
-
-// fellBack counts an exec that libcontainer starts.
-func (c *container) fellBack(reason string) {
-	c.fallback.mu.Lock()
-	defer c.fallback.mu.Unlock()
-	c.fallback.execs++
-	c.fallback.reason = reason
-}
-
-// Launch implements process.RuntimeContainer.
-func (c *container) Launch() inspect.Launch {
-	l := inspect.Launch{Init: inspect.ByLauncher, InitReason: c.initReason}
-	switch {
-	case c.config.Checkpoint != "":
-		l.Init = inspect.ByCRIU
-	case c.initReason != "":
-		l.Init = inspect.ByLibcontainer
-	}
-	c.fallback.mu.Lock()
-	defer c.fallback.mu.Unlock()
-	l.ExecsByLibcontainer, l.ExecReason = c.fallback.execs, c.fallback.reason
-	return l
 }

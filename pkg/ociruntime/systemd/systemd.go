@@ -143,15 +143,6 @@ var unitForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 
 const unitLimit = 255
 
-// CheckPath refuses a cgroupsPath that is not slice:prefix:name. For an empty one libcontainer makes up a name.
-func CheckPath(cgroupsPath string) error {
-	if cgroupsPath != "" && strings.Count(cgroupsPath, ":") != 2 {
-		return fmt.Errorf("config.json: linux.cgroupsPath %q: must be slice:prefix:name for the systemd cgroup driver: %w",
-			cgroupsPath, errdefs.ErrInvalidArgument)
-	}
-	return nil
-}
-
 // ExpandSlice returns the path of a slice from the root of a hierarchy. It refuses what is no name of a slice.
 func ExpandSlice(name string) (string, error) {
 	expanded, err := systemd.ExpandSlice(name)

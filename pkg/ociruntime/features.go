@@ -1,9 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package support reports what this build and this machine can do: the OCI runtime specification's features document,
-// and what else the flag -info shows.
-package support
+package ociruntime
 
 import (
 	"fmt"
@@ -22,12 +20,9 @@ import (
 	"sandbox.internal/shim/pkg/ociruntime/criu"
 )
 
-// Features describes what this build supports of the OCI runtime specification (features.md). CRI uses it to decide
-// about user namespaces and recursively read-only mounts.
-//
-// By features-linux.md it describes the runtime and not the host: AppArmor, SELinux, Intel RDT and both versions of
-// cgroups are compiled in, and a kernel without them refuses a container that asks for them. Only the flags of seccomp
-// are those of this kernel.
+// Features describes what this build supports of the OCI runtime specification (features.md), not the host: AppArmor,
+// SELinux, Intel RDT and both versions of cgroups are compiled in. Only the flags of seccomp are those of this kernel.
+// CRI uses it to decide about user namespaces and recursively read-only mounts.
 func Features() *features.Features {
 	yes, no := true, false
 	f := &features.Features{
@@ -35,8 +30,7 @@ func Features() *features.Features {
 		OCIVersionMax: specs.Version,
 		Hooks:         configs.KnownHookNames(),
 		MountOptions:  specconv.KnownMountOptions(),
-		// As with the other features, the host may have no criu.
-		Annotations: map[string]string{runcfeatures.AnnotationRuncCheckpointEnabled: "true"},
+		Annotations:   map[string]string{runcfeatures.AnnotationRuncCheckpointEnabled: "true"},
 		Linux: &features.Linux{
 			Namespaces:   specconv.KnownNamespaces(),
 			Capabilities: capabilities.KnownCapabilities(),
@@ -64,8 +58,7 @@ func Features() *features.Features {
 	return f
 }
 
-// HasLauncher reports whether inits and execs can be started without libcontainer (docs/decisions/0004-exec-launcher.md
-// and 0015-init-launcher.md).
+// HasLauncher reports whether inits and execs can be started without libcontainer.
 func HasLauncher() bool {
 	_, err := native.New("containerd-shim-sandbox-v1", "launcher")
 	return err == nil
