@@ -48,7 +48,7 @@ type container struct {
 	initFD *os.File // pidfd of init, which closeFiles closes
 	gate   gate     // at which init waits for Start
 
-	unforked   bool // libcontainer could not fork init: v1.5.2 then panics when it is asked for the state
+	unforked   bool // libcontainer could not fork init: v1.5.2 then panics in Destroy
 	othersUnit bool // systemd refused the scope because another's has the name: the cgroup is not the container's
 
 	launchMu sync.Mutex

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/utils"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -69,9 +70,7 @@ func (c *container) undoCreate() error {
 	switch {
 	case err != nil && !errors.Is(err, systemd.ErrSilent):
 		return err
-	case c.unforked:
-		return errors.Join(err, c.removeDir())
-	case err == nil && c.lc.Config().IntelRdt != nil && !c.othersUnit:
+	case err == nil && c.lc.Config().IntelRdt != nil && !c.othersUnit && !c.unforked:
 		return removeState(c.lc, c.dir(), c.lc.Destroy) // only libcontainer knows whether it has made a group of that
 	}
 	return errors.Join(err, removeState(c.lc, c.dir(), c.removeDir))
@@ -112,16 +111,13 @@ func destroy(ctx context.Context, lc *libcontainer.Container, cg *cgroup.Cgroup,
 	return removeState(lc, dir, lc.Destroy)
 }
 
-// removeState calls remove, which removes dir, the state directory, and then runs the poststop hooks.
-//
-// If libcontainer ran the hooks, it would stop at the first that fails and report that the container was not removed;
-// each further try would fail in the same way. The specification wants the error logged and the other hooks run
+// removeState calls remove, which removes dir, the state directory, and then runs the poststop hooks. Libcontainer would
+// report the first that fails as a failed removal. The specification wants the error logged and the other hooks run
 // (runtime.md, Lifecycle).
 func removeState(lc *libcontainer.Container, dir string, remove func() error) error {
 	if err := criu.DetachRoot(dir); err != nil {
 		return err
 	}
-	state, stateErr := lc.OCIState()
 	config := lc.Config()
 	hooks := config.Hooks[configs.Poststop]
 	delete(config.Hooks, configs.Poststop) // the map is the container's own
@@ -131,15 +127,13 @@ func removeState(lc *libcontainer.Container, dir string, remove func() error) er
 		}
 		return err
 	}
-	logger := log.L.WithField("container", lc.ID())
-	if len(hooks) > 0 && stateErr != nil {
-		logger.WithError(stateErr).Error("poststop hooks were not run: no state to give them")
-		return nil
+	bundle, annotations := utils.Annotations(config.Labels)
+	state := &specs.State{
+		Version: specs.Version, ID: lc.ID(), Status: specs.StateStopped, Bundle: bundle, Annotations: annotations,
 	}
 	for i, hook := range hooks {
-		state.Status = specs.StateStopped
 		if err := hook.Run(state); err != nil {
-			logger.WithError(err).WithField("hook", i).Error("poststop hook")
+			log.L.WithError(err).WithField("container", lc.ID()).WithField("hook", i).Error("poststop hook")
 		}
 	}
 	return nil
@@ -164,8 +158,7 @@ const (
 var errOccupied = fmt.Errorf("not empty after %v: %w", destroyTimeout, errdefs.ErrFailedPrecondition)
 
 // endCgroup kills what is left in a container's cgroup, as systemd does when a scope stops, and removes the cgroup with
-// those below it. libcontainer kills only if the container shares a PID namespace, so a process that was moved in from
-// outside would keep the cgroup alive, and no error would name it.
+// those below it. A process that was moved in from outside, which libcontainer does not kill, would keep it alive.
 //
 // A scope ends with its cgroup. libcontainer then also stops the unit, so that its name is free; that call would never
 // return if systemd does not answer, so systemd is asked first.

@@ -217,8 +217,7 @@ func (c *container) saveState(i *spec.Container, pid int) error {
 	return unixfile.Write(filepath.Join(filepath.Dir(fifo), "state.json"), text)
 }
 
-// initCommand is p, the init of the container, for the launcher. The error is unsupported if the launcher cannot start
-// p.
+// initCommand is p, the init, for the launcher. The error is unsupported if the launcher cannot start it.
 func (c *container) initCommand(p *libcontainer.Process, s *stdio.Streams) (*spec.Container, error) {
 	config := c.lc.Config()
 	if reason := translate.UnsupportedInit(c.config, &config, p); reason != "" {
@@ -228,11 +227,7 @@ func (c *container) initCommand(p *libcontainer.Process, s *stdio.Streams) (*spe
 	if err != nil {
 		return nil, err
 	}
-	ownDevices := 0
-	if linux := c.config.Spec.Linux; linux != nil {
-		ownDevices = len(linux.Devices)
-	}
-	i := translate.LauncherContainer(&config, ownDevices)
+	i := translate.LauncherContainer(&config, len(c.config.Spec.Linux.Devices))
 	if reason := i.Unsupported(); reason != "" {
 		return nil, unsupported{errors.New(reason)}
 	}
@@ -243,7 +238,7 @@ func (c *container) initCommand(p *libcontainer.Process, s *stdio.Streams) (*spe
 	return i, nil
 }
 
-// command is p for the launcher. The error is unsupported if the launcher cannot start p.
+// command is p for the launcher. The error is as that of initCommand.
 func (c *container) command(p *libcontainer.Process, s *stdio.Streams) (*spec.Process, error) {
 	config := c.lc.Config()
 	if reason := translate.UnsupportedProcess(&config, p); reason != "" {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -104,14 +105,31 @@ func (l libcontainerStarter) setUp(
 	return l.begin(ctx, p, s, l.interruption(c, p.Init), func() error { return lc.Start(p) })
 }
 
-// begin calls start, which starts p, and passes p its streams. From the end of ctx until start returns, it keeps
-// calling kill. If the streams cannot be passed, p is killed and reaped. The caller must have suspended the reaper.
+// begin calls start, which starts p, and passes p its streams. If the streams cannot be passed, p is killed and reaped.
+// The caller must have suspended the reaper.
+//
+// From the end of ctx until start returns, begin keeps calling kill, so that libcontainer gives up: a process may join
+// the cgroup late. A hook in the runtime's namespaces is not in the cgroup; its own timeout bounds it.
 func (l libcontainerStarter) begin(
 	ctx context.Context, p *libcontainer.Process, s *stdio.Streams, kill func(), start func() error,
 ) (*handle, error) {
-	stop := interrupt(ctx, kill)
+	const interval = 5 * time.Millisecond
+	started := make(chan struct{})
+	var killing sync.WaitGroup
+	killing.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				kill()
+				<-time.After(interval)
+			case <-started:
+				return
+			}
+		}
+	})
 	err := start()
-	stop()
+	close(started)
+	killing.Wait()
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w: %w", context.Cause(ctx), err)
@@ -124,31 +142,6 @@ func (l libcontainerStarter) begin(
 	}
 	h := newHandle(l.reaper, p, pid)
 	return h, h.started(ctx, s)
-}
-
-// interrupt calls kill every few milliseconds from the end of ctx until stop is called, so that libcontainer gives up
-// on setting a process up. It repeats, since a process may join the cgroup late. A hook in the runtime's namespaces is
-// not in the cgroup; its own timeout bounds it (OCI runtime specification, config.md, POSIX-platform Hooks).
-func interrupt(ctx context.Context, kill func()) (stop func()) {
-	const interval = 5 * time.Millisecond
-	stopped, done := make(chan struct{}), make(chan struct{})
-	cancel := context.AfterFunc(ctx, func() { // ends when stop is called, which joins it
-		defer close(done)
-		for {
-			kill()
-			select {
-			case <-time.After(interval):
-			case <-stopped:
-				return
-			}
-		}
-	})
-	return func() {
-		close(stopped)
-		if !cancel() {
-			<-done
-		}
-	}
 }
 
 // interruption kills what libcontainer sets up in the cgroup of c. Create has found no process there; an exec has no

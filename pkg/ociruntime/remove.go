@@ -53,7 +53,8 @@ func Remove(ctx context.Context, c process.Config) error {
 			return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
 		}
 	}
-	if err := signalInit(lc, unix.SIGKILL); err != nil { // it may be in no cgroup, as without root, or in another
+	// Init may be in no cgroup, as without root, or in another.
+	if err := lc.Signal(unix.SIGKILL); err != nil && !errors.Is(err, libcontainer.ErrNotRunning) {
 		log.L.WithError(err).WithField("container", c.ID).Warn("kill init")
 	}
 	// On cgroup v2 frozen processes die without being thawed, and libcontainer takes a frozen cgroup for a paused
@@ -97,14 +98,6 @@ func awaitDeath(ctx context.Context, lc *libcontainer.Container) error {
 			return fmt.Errorf("init still lives after SIGKILL: %w", ctx.Err())
 		}
 	}
-}
-
-// signalInit sends a signal to the init of a container, which is not a child of this process, unless it is dead.
-func signalInit(lc *libcontainer.Container, sig unix.Signal) error {
-	if err := lc.Signal(sig); err != nil && !errors.Is(err, libcontainer.ErrNotRunning) {
-		return err
-	}
-	return nil
 }
 
 // removeWithoutState removes a container whose state cannot be loaded for a reason. If that is not there, the shim died
@@ -158,7 +151,7 @@ func stop(ctx context.Context, lc *libcontainer.Container, s process.Stop) {
 		return // without a program nobody could handle the signal
 	}
 	logger := log.L.WithField("container", lc.ID())
-	if err := signalInit(lc, s.Signal); err != nil {
+	if err := lc.Signal(s.Signal); err != nil {
 		logger.WithError(err).Warn("stop")
 		return
 	}
