@@ -1,26 +1,15 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package event defines the events of a container that are sent to containerd, and the queue that publishes them in
-// order.
+// Package event defines the events of a container, and the queue that publishes them to containerd in order, one at a
+// time. The promises P1 to P7 (docs/events.md) rest on the order. An event is dropped only when the receiver rejects
+// it, when it is put after Close, or when Close runs out of time; each of these is logged or returned. An event whose
+// answer was lost is published twice.
 //
-// A Queue owns one goroutine, the publisher. NewQueue starts it; Close ends and joins it. One mutex guards the list. It
-// is never held while an event is published, so Put cannot block on a receiver that is slow or away.
+// The queue has no bound: a bound would drop an exit or block its waiter. An exec or a container has a fixed number of
+// events except its OOM kills, which are merged, and nobody starts one while containerd is away.
 //
-// Promises:
-//   - Events are published in the order of their Put calls, one at a time: an event is not tried before the one ahead
-//     of it was accepted or rejected. Promises P1 to P7 of the shim rest on this (docs/events.md).
-//   - An event is dropped only when the receiver rejects it, when it is put after Close, or when Close runs out of
-//     time. Each of these is logged or returned.
-//   - An event may be published twice, when the receiver's answer was lost.
-//   - Consecutive OOM kills of a container are one event while that one waits to be sent. Each exit still comes after
-//     the kills before it.
-//
-// The queue has no bound, on purpose. Each exec and each container makes a fixed number of events, apart from its OOM
-// kills, and the receiver starts execs and containers: while containerd is away nobody does, so the queue is limited by
-// what is running. A bound would have to drop an exit or block the waiter that reports it.
-//
-// The package knows neither topics nor protobuf; the service package turns an Event into containerd's message.
+// A Queue has one goroutine, which Close joins. Its lock is never held while an event is published.
 package event
 
 import (
@@ -35,31 +24,27 @@ import (
 )
 
 const (
-	// firstRetry and lastRetry bound the wait between two attempts at the head. A containerd that restarts is back within
-	// a second or so. A long absence costs one attempt each second.
+	// firstRetry and lastRetry bound the wait between two attempts at the oldest event.
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = time.Second
-
-	// tryTimeout bounds one attempt: a receiver that accepts and never answers must not block the queue for ever.
-	// containerd's own shims allow the same.
+	// tryTimeout bounds one attempt, as in containerd's own shims.
 	tryTimeout = 5 * time.Second
 )
 
-// ErrRejected marks a publish error for which a retry is useless: the receiver refused the event.
+// ErrRejected marks the error of a Publisher whose receiver has refused the event. The event is not tried again.
 var ErrRejected = errors.New("event rejected")
 
-// Publisher sends one event, which happened at the given time, and returns when the receiver has it. It must return
-// soon after ctx ends. After an error other than ErrRejected, the queue retries the same event.
+// Publisher sends one event, which happened at the given time, and returns when the receiver has it. It returns soon
+// after ctx ends. After an error other than ErrRejected, the queue tries the same event again.
 type Publisher func(ctx context.Context, e Event, at time.Time) error
 
 // Queue publishes events in the order in which they were put. Its methods are safe for concurrent use.
 type Queue struct {
 	publish Publisher
-	ctx     context.Context //nolint:containedctx // the life of the publishing goroutine, which is the queue's
+	ctx     context.Context //nolint:containedctx // ends with the publishing goroutine
 	cancel  context.CancelFunc
-	stopped chan struct{} // closed when the publisher has ended; list and lastErr are then final
-
-	flushed chan struct{} // has one element after a Flush that the publisher has not seen
+	stopped chan struct{} // closed when the publishing goroutine has ended
+	flushed chan struct{} // has an element after a Flush that the publisher has not seen
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -68,11 +53,9 @@ type Queue struct {
 	// +checklocks:mu
 	closed bool
 	// +checklocks:mu
-	taken int // how many events have left the list
+	taken int // number of events that have left the list
 	// +checklocks:mu
-	problem error // of the last attempt at the head
-
-	lastErr error // for which the publisher has left events
+	problem error // of the last attempt at the first event of the list
 }
 
 type stamped struct {
@@ -80,12 +63,12 @@ type stamped struct {
 	at    time.Time
 }
 
-// NewQueue returns an empty queue and starts its publisher, which Close ends.
+// NewQueue returns an empty queue and starts its goroutine, which Close ends.
 func NewQueue(p Publisher) *Queue {
 	ctx, cancel := context.WithCancel(context.Background())
 	q := &Queue{publish: p, ctx: ctx, cancel: cancel, stopped: make(chan struct{}), flushed: make(chan struct{}, 1)}
 	q.changed.L = &q.mu
-	go q.run() // ends when the queue is closed and empty or its context ends; Close joins it through q.stopped
+	go q.run()
 	return q
 }
 
@@ -97,22 +80,28 @@ func (q *Queue) Put(e Event) {
 	switch {
 	case q.closed:
 		log.L.WithField("event", fmt.Sprintf("%T%+v", e, e)).Warn("event after the queue was closed: dropped")
-	case !q.coalescesLocked(e):
-		// The stamp is taken under the lock, so that the times of the events never run against their order.
-		q.list = append(q.list, stamped{e, time.Now()})
+	case !q.mergesLocked(e):
+		q.list = append(q.list, stamped{e, time.Now()}) // under the lock: times are in the order of events
 		q.changed.Broadcast()
 	}
 }
 
-// coalescesLocked reports whether e is an OOM kill, and the last event of its container that waits is one too.
-func (q *Queue) coalescesLocked(e Event) bool {
+// mergesLocked reports whether e is an OOM kill, and one of its container waits that no exit of the container follows.
+func (q *Queue) mergesLocked(e Event) bool {
 	kill, ok := e.(TaskOOM)
 	if !ok {
 		return false
 	}
-	for i := len(q.list) - 1; i > 0; i-- { // not the head: it may have arrived before this kill
-		if q.list[i].event.container() == kill.container() {
-			return q.list[i].event == e
+	for i := len(q.list) - 1; i > 0; i-- { // without the first: it may have arrived before this kill
+		switch waiting := q.list[i].event.(type) {
+		case TaskOOM:
+			if waiting == kill {
+				return true
+			}
+		case TaskExit:
+			if waiting.ContainerID == kill.ContainerID {
+				return false
+			}
 		}
 	}
 	return false
@@ -123,33 +112,31 @@ func (q *Queue) coalescesLocked(e Event) bool {
 func (q *Queue) Flush(ctx context.Context) error {
 	select {
 	case q.flushed <- struct{}{}:
-	default: // the publisher has not seen the last one
+	default: // the publisher has not seen the last Flush
 	}
-	stop := context.AfterFunc(ctx, func() {
-		q.mu.Lock() // otherwise ctx could end between the check and the wait
-		defer q.mu.Unlock()
-		q.changed.Broadcast()
-	})
-	defer stop()
+	defer context.AfterFunc(ctx, q.wake)()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for last := q.taken + len(q.list); q.taken < last; q.changed.Wait() {
-		if ctx.Err() != nil {
-			return fmt.Errorf("flush event queue: %d events not sent: %w", last-q.taken, context.Cause(ctx))
-		}
-		if q.ctx.Err() != nil { // the publisher has ended, and leaves them
-			return fmt.Errorf("flush event queue: %d events not sent: %w", last-q.taken, q.ctx.Err())
+		if err := cmp.Or(context.Cause(ctx), q.ctx.Err()); err != nil {
+			return fmt.Errorf("flush event queue: %d events not sent: %w", last-q.taken, err)
 		}
 	}
 	return nil
 }
 
+func (q *Queue) wake() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.changed.Broadcast()
+}
+
 // Backlog counts the events of a Queue, and describes the oldest that is not delivered.
 type Backlog struct {
 	Sent, Waiting int
-	Oldest        Event     // nil: none waits
-	Since         time.Time // of the Put of Oldest
-	Problem       error     // of its last attempt; nil before that
+	Oldest        Event     // nil if none waits
+	Since         time.Time // when Oldest was put
+	Problem       error     // of the last attempt at Oldest; nil before that
 }
 
 // Backlog returns the current backlog.
@@ -163,14 +150,8 @@ func (q *Queue) Backlog() Backlog {
 	return b
 }
 
-func (q *Queue) setProblem(err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.problem = err
-}
-
-// Close refuses further events, publishes those that are left until ctx ends, and ends the publisher. The error says
-// how many events were not sent and why. Close may be called again, even concurrently, and returns the same.
+// Close refuses further events, publishes the rest until ctx ends, and ends the goroutine. The error says how many
+// events were not sent and why. Close can be called again, even concurrently, and returns the same.
 func (q *Queue) Close(ctx context.Context) error {
 	q.mu.Lock()
 	q.closed = true
@@ -182,20 +163,18 @@ func (q *Queue) Close(ctx context.Context) error {
 		q.cancel()
 		<-q.stopped
 	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if n := len(q.list); n > 0 {
-		return fmt.Errorf("close event queue: %d events not sent: %w", n, q.lastErr)
+		return fmt.Errorf("close event queue: %d events not sent: %w", n, cmp.Or(q.problem, q.ctx.Err()))
 	}
 	return nil
 }
 
 func (q *Queue) run() {
 	defer close(q.stopped)
-	defer func() {
-		q.cancel()
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		q.changed.Broadcast() // no Flush waits for what is left
-	}()
+	defer q.wake() // a Flush does not wait for the rest
+	defer q.cancel()
 	for {
 		q.mu.Lock()
 		for len(q.list) == 0 && !q.closed {
@@ -205,9 +184,9 @@ func (q *Queue) run() {
 			q.mu.Unlock()
 			return
 		}
-		head := q.list[0]
+		first := q.list[0]
 		q.mu.Unlock()
-		if q.lastErr = q.send(head); q.lastErr != nil {
+		if !q.send(first) {
 			return
 		}
 		q.mu.Lock()
@@ -222,33 +201,25 @@ func (q *Queue) run() {
 	}
 }
 
-// send retries head until the receiver takes or rejects it. When the queue's context ends first, the error says why.
-func (q *Queue) send(head stamped) error {
-	var lastErr error
-	wait := firstRetry
-	for tries := 1; ; tries++ {
-		if q.ctx.Err() != nil {
-			return cmp.Or(lastErr, q.ctx.Err())
-		}
+// send tries an event until the receiver takes or rejects it. It reports false if the queue's context ends first.
+func (q *Queue) send(s stamped) bool {
+	event := log.L.WithField("event", fmt.Sprintf("%T", s.event))
+	for tries, wait := 1, firstRetry; q.ctx.Err() == nil; tries++ {
 		ctx, cancel := context.WithTimeout(q.ctx, tryTimeout)
-		err := q.publish(ctx, head.event, head.at)
+		err := q.publish(ctx, s.event, s.at)
 		cancel()
 		switch {
 		case err == nil:
-			if tries > 1 {
-				log.L.WithField("tries", tries).Info("event receiver is back")
-			}
-			return nil
+			return true
 		case errors.Is(err, ErrRejected):
-			log.L.WithError(err).WithField("event", fmt.Sprintf("%T%+v", head.event, head.event)).Error("event dropped")
-			return nil
+			event.WithError(err).Errorf("event dropped: %+v", s.event)
+			return true
+		case tries == 1: // once for each absence, which can last hours
+			event.WithError(err).Warn("event receiver is away: kept, trying again")
 		}
-		if tries == 1 { // once for each absence, which can last hours
-			log.L.WithError(err).WithField("event", fmt.Sprintf("%T", head.event)).
-				Warn("event receiver is away: kept, trying again")
-		}
-		lastErr = err
-		q.setProblem(err)
+		q.mu.Lock()
+		q.problem = err
+		q.mu.Unlock()
 		select {
 		case <-time.After(wait):
 			wait = min(2*wait, lastRetry)
@@ -257,11 +228,12 @@ func (q *Queue) send(head stamped) error {
 		case <-q.ctx.Done():
 		}
 	}
+	return false
 }
 
-// Event is one thing that happened to a container. It is one of the Task types of this package, by value: a type switch
-// over them is complete. The fields are those of containerd's api/events/task.proto.
-type Event interface{ container() string }
+// Event is one of the Task types of this package, by value. The fields are those of containerd's
+// api/events/task.proto.
+type Event any
 
 // Mount is one mount of the Create request.
 type Mount struct {
@@ -271,13 +243,12 @@ type Mount struct {
 
 // TaskCreate says that the init of a container exists and waits to be started.
 type TaskCreate struct {
-	ContainerID string
-	Bundle      string
-	Rootfs      []Mount
-	Checkpoint  string // the image the container was restored from; empty for a fresh one
-	Pid         int
-	// The standard streams as the request named them. An empty string means no stream.
-	Stdin, Stdout, Stderr string
+	ContainerID           string
+	Bundle                string
+	Rootfs                []Mount
+	Checkpoint            string // image that the container is restored from; empty for a fresh one
+	Pid                   int
+	Stdin, Stdout, Stderr string // as the request names them; empty for none
 	Terminal              bool
 }
 
@@ -290,8 +261,8 @@ type TaskStart struct {
 // TaskOOM says that the kernel killed a process of the container for lack of memory.
 type TaskOOM struct{ ContainerID string }
 
-// TaskExit says that a process ended. ID is the container's id for its init and the exec's id for an exec, which is how
-// containerd tells them apart. Status is the exit code, or 128 plus the signal that ended the process.
+// TaskExit says that a process ended. ID is the container's id for its init and the exec's id for an exec. Status is
+// the exit code, or 128 plus the signal that ended the process.
 type TaskExit struct {
 	ContainerID string
 	ID          string
@@ -304,16 +275,12 @@ type TaskExit struct {
 type TaskDelete TaskExit
 
 // TaskExecAdded says that an exec is known and may be started.
-type TaskExecAdded struct {
-	ContainerID string
-	ExecID      string
-}
+type TaskExecAdded struct{ ContainerID, ExecID string }
 
 // TaskExecStarted says that the process of an exec runs.
 type TaskExecStarted struct {
-	ContainerID string
-	ExecID      string
-	Pid         int
+	ContainerID, ExecID string
+	Pid                 int
 }
 
 // TaskPaused says that all processes of a container are frozen.
@@ -323,18 +290,4 @@ type TaskPaused struct{ ContainerID string }
 type TaskResumed struct{ ContainerID string }
 
 // TaskCheckpointed says that the state of a container was written to Checkpoint, a path.
-type TaskCheckpointed struct {
-	ContainerID string
-	Checkpoint  string
-}
-
-func (e TaskCreate) container() string       { return e.ContainerID }
-func (e TaskStart) container() string        { return e.ContainerID }
-func (e TaskOOM) container() string          { return e.ContainerID }
-func (e TaskExit) container() string         { return e.ContainerID }
-func (e TaskDelete) container() string       { return e.ContainerID }
-func (e TaskExecAdded) container() string    { return e.ContainerID }
-func (e TaskExecStarted) container() string  { return e.ContainerID }
-func (e TaskPaused) container() string       { return e.ContainerID }
-func (e TaskResumed) container() string      { return e.ContainerID }
-func (e TaskCheckpointed) container() string { return e.ContainerID }
+type TaskCheckpointed struct{ ContainerID, Checkpoint string }
