@@ -1,11 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limit defines the limits of a run, which is an exec with limits, and the verdict: the end and the usage of a
-// run. It reads settings and environment variables. pkg/process enforces the limits, but for those of memory and of
-// processes, which pkg/ociruntime writes for the kernel to enforce.
-//
-// It has no goroutines and no state.
+// Package limit defines the limits of a run, which is an exec with limits, and the verdict on it. It reads settings and
+// environment variables. The kernel enforces the limits of memory and of processes, which pkg/ociruntime writes, and
+// pkg/process the others.
 package limit
 
 import (
@@ -28,77 +26,45 @@ type Limits struct {
 	Output   int64         // bytes of stdout, and as many of stderr, that are passed on; the rest is dropped
 }
 
-// Prefix begins the environment variables by which one exec sets limits. The name of a limit follows in capitals, with
-// _ for -.
-const Prefix = "SANDBOX_LIMIT_"
-
-// Values of a setting that are no list.
-const (
-	Off = "off" // execs have no limits and no verdict
-	On  = "on"  // execs have a verdict, and the limits that they set themselves
-)
+// prefix begins the environment variables by which an exec sets limits.
+const prefix = "SANDBOX_LIMIT_"
 
 // field is a limit as it is written.
 type field struct {
 	name        string
 	value       func(*Limits) *int64
-	least, most int64
 	parse       func(string) (int64, bool)
+	least, most int64
 	allowed     string
 }
 
-const (
-	times   = "a time such as 500ms, 2s or 1m30s, at least 1ms and at most 24h"
-	mebi    = 1 << 20
-	mostMem = 1 << 50
-)
-
 func fields() []field {
-	const day = 24 * time.Hour
+	const (
+		leastTime, mostTime = int64(time.Millisecond), int64(24 * time.Hour)
+		mebi, mostSize      = 1 << 20, 1 << 50
+		aTime               = "a time such as 500ms, 2s or 1m30s, at least 1ms and at most 24h"
+		memory              = "a size such as 67108864 or 64Mi, at least 1Mi and at most 1024Ti"
+		output              = "a size such as 65536 or 64Ki, at least 1 and at most 1024Ti"
+	)
 	return []field{
-		{
-			name: "wall-time", value: func(l *Limits) *int64 { return (*int64)(&l.WallTime) },
-			least: int64(time.Millisecond), most: int64(day), parse: parseTime, allowed: times,
-		},
-		{
-			name: "cpu-time", value: func(l *Limits) *int64 { return (*int64)(&l.CPUTime) },
-			least: int64(time.Millisecond), most: int64(day), parse: parseTime, allowed: times,
-		},
-		{
-			name: "memory", value: func(l *Limits) *int64 { return &l.Memory }, least: mebi, most: mostMem, parse: ParseSize,
-			allowed: "a size such as 67108864 or 64Mi, at least 1Mi and at most 1024Ti",
-		},
-		{
-			name: "pids", value: func(l *Limits) *int64 { return &l.Pids }, least: 1, most: 1 << 22, parse: parseNumber,
-			allowed: "a number from 1 to 4194304",
-		},
-		{
-			name: "output", value: func(l *Limits) *int64 { return &l.Output }, least: 1, most: mostMem, parse: ParseSize,
-			allowed: "a size such as 65536 or 64Ki, at least 1 and at most 1024Ti",
-		},
+		{"wall-time", func(l *Limits) *int64 { return (*int64)(&l.WallTime) }, parseTime, leastTime, mostTime, aTime},
+		{"cpu-time", func(l *Limits) *int64 { return (*int64)(&l.CPUTime) }, parseTime, leastTime, mostTime, aTime},
+		{"memory", func(l *Limits) *int64 { return &l.Memory }, ParseSize, mebi, mostSize, memory},
+		{"pids", func(l *Limits) *int64 { return &l.Pids }, parseNumber, 1, 1 << 22, "a number from 1 to 4194304"},
+		{"output", func(l *Limits) *int64 { return &l.Output }, ParseSize, 1, mostSize, output},
 	}
 }
 
-// list returns the names of all limits as name forms them.
-func list(name func(field) string) string {
-	var names []string
-	for _, f := range fields() {
-		names = append(names, name(f))
-	}
-	return strings.Join(names, ", ")
-}
-
-// Parse reads a setting: [Off], which is nil, [On], or a list such as "wall-time=2s,memory=64Mi". key names the setting
-// in errors, which are of class errdefs.ErrInvalidArgument.
+// Parse reads a setting: off, which is nil, on, or a list such as "wall-time=2s,memory=64Mi". key names the setting in
+// errors, which are of class errdefs.ErrInvalidArgument.
 func Parse(key, text string) (*Limits, error) {
-	if text == Off {
+	switch text {
+	case "off":
 		return nil, nil
+	case "on":
+		return &Limits{}, nil
 	}
-	l := &Limits{}
-	if text == On {
-		return l, nil
-	}
-	seen := map[string]bool{}
+	l, seen := &Limits{}, map[string]bool{}
 	for element := range strings.SplitSeq(text, ",") {
 		element = strings.TrimSpace(element)
 		name, value, ok := strings.Cut(element, "=")
@@ -120,11 +86,11 @@ func Parse(key, text string) (*Limits, error) {
 	return l, nil
 }
 
-// FromEnv removes the variables with [Prefix] from env, and returns l with the limits that they set. They can only
-// lower a limit, or set one that l does not have. With a nil l, which is no setting, there must be no such variable.
-// Errors are of class errdefs.ErrInvalidArgument.
+// FromEnv removes the variables that set limits from env, and returns l with these limits. They can lower a limit, or
+// set one that l does not have. With a nil l, which is no setting, there must be no such variable. Errors are of class
+// errdefs.ErrInvalidArgument.
 func (l *Limits) FromEnv(env []string) (*Limits, []string, error) {
-	isOurs := func(setting string) bool { return strings.HasPrefix(setting, Prefix) }
+	isOurs := func(setting string) bool { return strings.HasPrefix(setting, prefix) }
 	if !slices.ContainsFunc(env, isOurs) {
 		return l, env, nil
 	}
@@ -133,11 +99,11 @@ func (l *Limits) FromEnv(env []string) (*Limits, []string, error) {
 		own = *l
 	}
 	for _, setting := range env { // as with other variables, the last one of a name counts
-		variable, value, _ := strings.Cut(setting, "=")
 		if !isOurs(setting) {
 			continue
 		}
-		f, known := find(strings.ToLower(strings.ReplaceAll(variable[len(Prefix):], "_", "-")))
+		variable, value, _ := strings.Cut(setting, "=")
+		f, known := find(strings.ToLower(strings.ReplaceAll(variable[len(prefix):], "_", "-")))
 		switch {
 		case !known || variable != f.variable():
 			return nil, nil, invalid(variable, value, "unknown; known are "+list(field.variable))
@@ -156,17 +122,25 @@ func (l *Limits) FromEnv(env []string) (*Limits, []string, error) {
 	return &own, slices.DeleteFunc(slices.Clone(env), isOurs), nil
 }
 
-func (f field) variable() string {
-	return Prefix + strings.ToUpper(strings.ReplaceAll(f.name, "-", "_"))
+// list returns the names of all limits as name forms them.
+func list(name func(field) string) string {
+	var names []string
+	for _, f := range fields() {
+		names = append(names, name(f))
+	}
+	return strings.Join(names, ", ")
 }
 
-func find(name string) (field, bool) {
+func find(name string) (f field, ok bool) {
 	all := fields()
-	i := slices.IndexFunc(all, func(f field) bool { return f.name == name })
-	if i < 0 {
-		return field{}, false
+	if i := slices.IndexFunc(all, func(f field) bool { return f.name == name }); i >= 0 {
+		return all[i], true
 	}
-	return all[i], true
+	return field{}, false
+}
+
+func (f field) variable() string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(f.name, "-", "_"))
 }
 
 func (f field) read(key, text string) (int64, error) {

@@ -18,7 +18,7 @@ import (
 // Reason is the name of the limit that ended a run, spelled as in settings.
 type Reason string
 
-// The reasons. A run that has exited by itself, or that a client has killed, has none.
+// The reasons. A run that exits by itself, or that a client kills, has none.
 const (
 	None     Reason = ""
 	WallTime Reason = "wall-time"
@@ -33,8 +33,7 @@ type Stream struct {
 	Dropped int64 `json:"dropped"` // of Written, beyond the limit
 }
 
-// Verdict is the end and the usage of a run. Its JSON is that of a verdict file; pkg/service/runs.proto has the same
-// fields.
+// Verdict is the end and the usage of a run, as in a verdict file and in pkg/service/runs.proto.
 type Verdict struct {
 	Container    string         `json:"container"`
 	Exec         string         `json:"exec"`
@@ -65,9 +64,8 @@ func (v *Verdict) SplitCPU(user, system time.Duration) {
 	v.System = v.CPU - v.User
 }
 
-// Judge sets v.Limit. ended is the limit for which the shim has killed the run, or None; the limits that the kernel
-// enforces show in the rest of v. memory says that the container or a cgroup above it has a memory limit. Without a
-// limit of memory an OOM kill means that the machine had none left.
+// Judge sets v.Limit. ended is the limit for which the shim has killed the run, or None. memory says that the container
+// or a cgroup above it has a memory limit: without any, an OOM kill means that the machine had no memory left.
 func (l *Limits) Judge(v *Verdict, ended Reason, memory bool) {
 	switch {
 	case ended != None && v.Signal == unix.SIGKILL:
@@ -80,7 +78,7 @@ func (l *Limits) Judge(v *Verdict, ended Reason, memory bool) {
 }
 
 // Write writes v to the file at path, in which {exec} stands for the exec, atomically and with mode 0600. It follows no
-// link (see [unixfile.OpenDir]). With an empty path it writes no file.
+// link. With an empty path it writes no file.
 func (v *Verdict) Write(path string) error {
 	if path == "" {
 		return nil
@@ -98,18 +96,16 @@ func (v *Verdict) Write(path string) error {
 	return unixfile.WriteIn(dir, name, data, 0o600)
 }
 
-// Tolerances of the limit of CPU time: a run may use more than its limit by the larger of the two.
+// The CPU time that a run may use over its limit is the larger of tolerance and 1/toleranceDivisor of the limit, and
+// less than leastWait more on each processor if it keeps more than ten busy.
 const (
 	tolerance        = 10 * time.Millisecond
-	toleranceDivisor = 100 // 1 %
-	// leastWait bounds the rate of looks on a machine with many processors. A run that keeps more than ten busy at its
-	// end may use up to a millisecond more on each.
-	leastWait = time.Millisecond
-	// mostIdleWait is the longest wait that a run gets for being idle, and so how much more it may use of each processor.
-	mostIdleWait = 100 * time.Millisecond
+	toleranceDivisor = 100
+	leastWait        = time.Millisecond       // bounds the rate of looks
+	mostIdleWait     = 100 * time.Millisecond // bounds what an idle run may use more of each processor
 )
 
-// NextLook returns the time until a run that has used so much CPU time can exceed its limit by more than the tolerance,
+// NextLook returns the time until a run that has used so much CPU time can exceed its limit by more than the tolerance
 // on so many processors; at least idle, for which it has used nothing more, up to mostIdleWait. It returns 0 for a run
 // that is over its limit.
 func (l *Limits) NextLook(used, idle time.Duration, processors int) time.Duration {

@@ -148,7 +148,7 @@ func TestRun_KeepsTheLastVerdicts(t *testing.T) {
 func TestAddExec_TakesLimitsOutOfTheEnvironment(t *testing.T) {
 	defaults := &limit.Limits{Memory: 64 << 20}
 	w := newWorld(t, &processtest.Runtime{}, process.Config{Options: process.Options{ExecLimits: defaults}})
-	given := &specs.Process{Env: []string{"A=b", limit.Prefix + "PIDS=5"}}
+	given := &specs.Process{Env: []string{"A=b", "SANDBOX_LIMIT_PIDS=5"}}
 	must(t, w.AddExec("e1", given, stdio.Config{}))
 	p, err := w.Process("e1")
 	must(t, err)
@@ -156,7 +156,7 @@ func TestAddExec_TakesLimitsOutOfTheEnvironment(t *testing.T) {
 	if *p.Limits() != want || len(p.Spec().Env) != 1 || len(given.Env) != 2 {
 		t.Errorf("limits %+v, process %+v", *p.Limits(), p.Spec())
 	}
-	if w.AddExec("e2", &specs.Process{Env: []string{limit.Prefix + "MEMORY=1Gi"}}, stdio.Config{}) == nil {
+	if w.AddExec("e2", &specs.Process{Env: []string{"SANDBOX_LIMIT_MEMORY=1Gi"}}, stdio.Config{}) == nil {
 		t.Error("a higher limit is accepted")
 	}
 	if _, err := w.Process("e2"); err == nil {
