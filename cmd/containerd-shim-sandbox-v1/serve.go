@@ -97,7 +97,7 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	case <-tasks.Done():
 	case <-ctx.Done():
 		// Callers may have timed out; finish the stop.
-		err = errors.Join(ctx.Err(), tasks.StopContainers(context.WithoutCancel(ctx)))
+		err = errors.Join(ctx.Err(), tasks.StopContainers())
 	case err = <-served:
 		served <- nil // so that the end below does not wait for a second answer
 		if err = unlessClosed(err); err != nil {

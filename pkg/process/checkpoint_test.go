@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/process/processtest"
@@ -105,7 +106,7 @@ func TestRestore_HasNoProcessBefore(t *testing.T) {
 			"kill all": w.KillAll(ctx, syscall.SIGKILL),
 			"pause":    w.Pause(ctx),
 			"update":   w.Update(ctx, nil),
-			"exec":     w.AddExec("e1", nil, stdio.Config{}),
+			"exec":     w.AddExec("e1", &specs.Process{}, stdio.Config{}),
 		} {
 			if !errdefs.IsFailedPrecondition(err) {
 				t.Errorf("%s = %v, want %v", name, err, errdefs.ErrFailedPrecondition)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,12 +31,8 @@ type Container struct {
 	oom     *cgroup.OOMWatch // set once, with mu held
 	init    *Process
 
-	// starts is held by each exec while it is started. A freeze excludes them: an exec that joined a frozen cgroup would
-	// hang in the middle of its set-up. It is closed when init has exited.
-	starts *gate
-	// exits is held by each exec from just before it starts until its exit is published. Init's exit waits until it is
-	// empty (P3). It is closed when init is killed or has exited: no exec starts any more (P4).
-	exits *gate
+	starts *gate // held by an exec while it is started; excluded by a freeze; closed when init has exited
+	exits  *gate // held by an exec from its start to its exit; closed when init is killed or has exited
 
 	execsStarted atomic.Uint64
 	checkpointed atomic.Bool // a Checkpoint that ends all processes is under way, or has succeeded
@@ -48,8 +45,6 @@ type Container struct {
 	// +checklocks:mu
 	execs map[string]*Process
 	// +checklocks:mu
-	deleted bool // no exec can be added
-	// +checklocks:mu
 	verdicts []limit.Verdict // the most recent ones
 }
 
@@ -60,7 +55,7 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 	}
 	c.init = newProcess(c, "", nil, config.IO, nil)
 	if err := c.create(ctx, runtime); err != nil {
-		undone := Undo(func() error { return c.removeHooks(errors.Is(err, ErrLeft)) })
+		undone := Undo(func() error { return c.remove(errors.Is(err, ErrLeft)) })
 		return nil, fmt.Errorf("container %q: %w", config.ID, errors.Join(err, undone))
 	}
 	pid, io := c.init.Pid(), config.IO
@@ -69,14 +64,17 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 		Stdin: io.Stdin, Stdout: io.Stdout, Stderr: io.Stderr, Terminal: io.Terminal,
 	})
 	if pid != 0 {
-		c.init.startWaiter()
+		go c.init.await()
 	}
 	return c, nil
 }
 
-// create has the runtime create the container, including its init unless Start restores that. If it fails, the hooks
-// are still to be undone.
+// create has the runtime create the container, including its init unless Start restores that. If it fails, remove is
+// still to be called.
 func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
+	if err := c.config.Record.Begin(); err != nil {
+		return err
+	}
 	for _, h := range c.config.Hooks {
 		if err := h.Prepare(ctx, &c.config); err != nil {
 			return err
@@ -98,8 +96,7 @@ func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
 	if err := c.initCreated(ctx, init); err != nil {
 		_ = streams.Close() // their output does not matter any more
 		c.beforeDestroy()
-		undone := UndoCreate(func() error { return c.runtime.Discard() })
-		return errors.Join(err, undone)
+		return errors.Join(err, UndoCreate(c.runtime.Discard))
 	}
 	c.init.handle, c.init.streams = init, streams
 	return nil
@@ -118,6 +115,7 @@ func (c *Container) initCreated(ctx context.Context, init Handle) (err error) {
 			return err
 		}
 	}
+	c.config.Record.Created(init.Pid())
 	if ctx.Err() != nil && !c.Restored() { // hooks need not look; a restored init runs already
 		return fmt.Errorf("create: %w", context.Cause(ctx))
 	}
@@ -138,16 +136,16 @@ func (c *Container) beforeDestroy() {
 	}
 }
 
-// removeHooks undoes all hooks, even if some of them fail, except the first, which stays while something else is left.
-func (c *Container) removeHooks(somethingLeft bool) error {
+// remove undoes all hooks, even if some of them fail, and then the record, which stays while something is left.
+func (c *Container) remove(left bool) error {
 	var errs []error
-	for i, h := range slices.Backward(c.config.Hooks) {
-		if err := errors.Join(errs...); i == 0 && (somethingLeft || err != nil) {
-			return err
-		}
+	for _, h := range slices.Backward(c.config.Hooks) {
 		errs = append(errs, h.Removed())
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); left || err != nil {
+		return err
+	}
+	return c.config.Record.Remove()
 }
 
 // oomKilled publishes an OOM kill, or leaves it to publishOOMs if the start event is not published yet.
@@ -201,59 +199,53 @@ func (c *Container) Process(execID string) (*Process, error) {
 // AddExec registers an exec; Process.Start runs it. Variables of its environment may lower the limits of execs, and are
 // removed.
 func (c *Container) AddExec(execID string, spec *specs.Process, io stdio.Config) error {
-	if err := c.init.check(OpExec); err != nil {
-		return err
-	}
 	limits, env, err := c.config.ExecLimits.FromEnv(spec.Env)
 	if err != nil {
 		return fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, err)
 	}
 	own := *spec
 	own.Env = env
+	io.KeepUnread = unreadTimeout
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.deleted { // since the check
-		return fmt.Errorf("container %q: exec: already deleted: %w", c.ID(), errdefs.ErrNotFound)
+	if err := c.init.check(OpExec); err != nil { // with mu held: Delete deletes the execs that it finds
+		return err
 	}
 	if _, ok := c.execs[execID]; ok {
 		return fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, errdefs.ErrAlreadyExists)
 	}
-	io.KeepUnread = unreadTimeout
 	c.execs[execID] = newProcess(c, execID, &own, io, limits)
 	c.events.Put(event.TaskExecAdded{ContainerID: c.ID(), ExecID: execID})
 	return nil
 }
 
+// allExecs returns the execs that have not been deleted.
+func (c *Container) allExecs() []*Process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.execs))
+}
+
 // Execs returns a map from the pid of each live exec to its id.
 func (c *Container) Execs() map[int]string {
 	pids := map[int]string{}
-	for _, p := range c.processes() {
-		if s := p.Status(); p != c.init && s.Pid != 0 && s.State != Stopped {
+	for _, p := range c.allExecs() {
+		if s := p.Status(); s.Pid != 0 && s.State != Stopped {
 			pids[s.Pid] = s.ID
 		}
 	}
 	return pids
 }
 
-// Owners returns the processes of execs, as a map from the pid to the exec's id, and the first processes of the
-// container and of its execs. For an exec with a cgroup of its own it has all processes, otherwise only the first.
-func (c *Container) Owners() (execs map[int]string, first map[int]bool) {
-	execs, first = c.Execs(), map[int]bool{}
-	for pid := range execs {
-		first[pid] = true
-	}
-	if s := c.init.Status(); s.Pid != 0 && s.State != Stopped {
-		first[s.Pid] = true
-	}
-	for _, p := range c.processes() {
+// ExecUsage maps the id of each exec that has its own cgroup, was started and not deleted, to its usage.
+func (c *Container) ExecUsage() map[string]Usage {
+	used := map[string]Usage{}
+	for _, p := range c.allExecs() {
 		if group := p.execCgroup(); group != nil {
-			pids, _ := group.Cgroup().Procs() // it may be gone
-			for _, pid := range pids {
-				execs[pid] = p.execID
-			}
+			used[p.execID] = group.Usage()
 		}
 	}
-	return execs, first
+	return used
 }
 
 // KillAll sends sig to every process of the container. After SIGKILL it waits until no process is left in the cgroup,
@@ -273,15 +265,13 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error)
 			err = nil
 		}
 	}
-	if !inCgroup {
-		return err
-	}
 	var groupErr error
-	if sig == syscall.SIGKILL {
+	switch {
+	case !inCgroup:
+	case sig == syscall.SIGKILL:
 		groupErr = c.killGroup(ctx, group)
-	} else {
-		c.runtime.AwaitProgram() // the signal is meant for the program
-		groupErr = c.signalGroup(ctx, group, sig)
+	default:
+		groupErr = group.Signal(sig)
 	}
 	if groupErr != nil {
 		groupErr = c.init.wrap(fmt.Errorf("kill all with signal %d: %w", sig, groupErr))
@@ -300,17 +290,6 @@ func (c *Container) killGroup(ctx context.Context, group *cgroup.Cgroup) error {
 		return nil
 	}
 	return err
-}
-
-// signalGroup sends a signal other than SIGKILL to all processes in the container's cgroup. It freezes and thaws the
-// cgroup, unless a Pause or a Checkpoint is under way, or the start of an exec: these wait for signalGroup, which does
-// not wait for them.
-func (c *Container) signalGroup(ctx context.Context, group *cgroup.Cgroup, sig syscall.Signal) error {
-	if !c.starts.tryExclude() {
-		return group.Signal(sig)
-	}
-	defer c.starts.readmit()
-	return group.Kill(ctx, sig)
 }
 
 func logger(containerID string) *log.Entry { return log.L.WithField("container", containerID) }

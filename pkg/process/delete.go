@@ -6,7 +6,6 @@ package process
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"syscall"
@@ -18,11 +17,8 @@ import (
 )
 
 // DeleteExec removes an exec that has exited or was never started. It ends a Start under way.
-func (c *Container) DeleteExec(ctx context.Context, p *Process) (Status, error) {
-	if err := p.killUnstarted(ctx); err != nil {
-		return Status{}, err
-	}
-	if err := p.lockOp(ctx, OpDelete); err != nil {
+func (p *Process) DeleteExec(ctx context.Context) (Status, error) {
+	if err := p.lockDelete(ctx); err != nil {
 		return Status{}, err
 	}
 	defer p.unlockOp()
@@ -30,47 +26,42 @@ func (c *Container) DeleteExec(ctx context.Context, p *Process) (Status, error) 
 	if err := awaitDrained(ctx, []*Process{p}); err != nil {
 		return Status{}, err
 	}
-	c.removeExec(p)
-	return status, nil
-}
-
-// removeExec completes the deletion of an exec, whose opLock the caller holds.
-func (c *Container) removeExec(p *Process) {
-	p.commitDelete()
+	if err := p.tryCommit(OpDelete); err != nil {
+		return Status{}, err
+	}
+	c := p.container
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.execs[p.execID] == p {
 		delete(c.execs, p.execID)
 	}
+	return status, nil
 }
 
 // Delete removes a container whose init has exited or was never started; one that was not started is killed first, and
 // a restore under way is ended. A failed Delete can be retried.
 func (c *Container) Delete(ctx context.Context) (Status, error) {
-	if err := c.init.killUnstarted(ctx); err != nil {
-		return Status{}, err
-	}
-	if err := c.init.lockOp(ctx, OpDelete); err != nil {
+	if err := c.init.lockDelete(ctx); err != nil {
 		return Status{}, err
 	}
 	defer c.init.unlockOp()
 	status := c.init.Status()
-	if err := awaitDrained(ctx, c.processes()); err != nil {
+	if err := awaitDrained(ctx, append(c.allExecs(), c.init)); err != nil {
 		return Status{}, err
 	}
 	c.beforeDestroy()
 	err := c.runtime.Destroy()
 	if err == nil {
-		err = c.removeHooks(false)
+		err = c.remove(false)
 	}
 	if err != nil {
 		return Status{}, c.init.wrap(fmt.Errorf("delete: %w", err))
 	}
-	c.init.commitDelete()
-	c.deleteUnstartedExecs()
-	if c.config.Deleted != nil {
-		c.config.Deleted()
+	c.init.commit(OpDelete)
+	for _, p := range c.allExecs() {
+		p.abandon()
 	}
+	c.config.Record.Deleted()
 	c.events.Put(event.TaskDelete{
 		ContainerID: c.ID(), ID: c.ID(), Pid: status.Pid, Status: status.Exit.Status, At: status.Exit.At,
 	})
@@ -78,41 +69,16 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 	return status, nil
 }
 
-// deleteUnstartedExecs deletes the execs of a deleted container that were never started.
-func (c *Container) deleteUnstartedExecs() {
-	c.mu.Lock()
-	c.deleted = true
-	c.mu.Unlock()
-	for _, p := range c.processes() {
-		if p != c.init {
-			p.deleteUnstarted()
-		}
-	}
-}
-
-// deleteUnstarted deletes an exec if it was never started and its container was deleted. A holder of its opLock calls
-// this after releasing it.
-func (p *Process) deleteUnstarted() {
-	if p.container.init.Status().State != Deleted {
-		return
-	}
-	select {
-	case p.opLock <- struct{}{}:
-		defer p.unlockOp()
-	default:
-		return
-	}
-	if p.Status().State == Created {
-		p.container.removeExec(p)
-	}
-}
-
-// commitDelete commits that p is deleted. The caller holds opLock and has checked the operation.
-func (p *Process) commitDelete() {
-	if p.Status().State == Created { // an exec, or an init to be restored
-		p.neverRan(OpDelete)
-	} else {
-		p.commit(OpDelete)
+// abandon answers those who wait for an exec of a deleted container that was never started, or whose Start is refused.
+// Nobody else would.
+func (p *Process) abandon() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch p.state { //nolint:exhaustive // in the other states its exit was published, or will be
+	case Created:
+		_ = p.commitLocked(OpDelete) // allowed
+	case starting:
+		p.kill()
 	}
 }
 
@@ -120,9 +86,8 @@ func (p *Process) commitDelete() {
 const deliverTimeout = 500 * time.Millisecond
 
 // deliver waits until containerd has all events published so far, or until the time-out. Once Delete is answered,
-// containerd takes the events of the container for delivered, and publishes none itself if the shim then dies
-// (core/runtime/v2/shim.go, shimTask.delete). Events of a later container with the same id come from another shim, and
-// must not come first.
+// containerd publishes none itself if the shim then dies (core/runtime/v2/shim.go, shimTask.delete), and another shim
+// may publish those of a later container with the same id.
 func (c *Container) deliver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, deliverTimeout)
 	defer cancel()
@@ -131,8 +96,15 @@ func (c *Container) deliver(ctx context.Context) {
 	}
 }
 
-// killUnstarted kills a process whose program does not run yet, or whose Start is under way, and returns once its exit
-// is published or its Start has failed.
+// lockDelete locks opLock for OpDelete. It first kills a process whose program does not run yet, or whose Start is under
+// way, and waits until its exit is published or its Start has failed.
+func (p *Process) lockDelete(ctx context.Context) error {
+	if err := p.killUnstarted(ctx); err != nil {
+		return err
+	}
+	return p.lockOp(ctx, OpDelete)
+}
+
 func (p *Process) killUnstarted(ctx context.Context) error {
 	p.mu.Lock()
 	unstarted := p.state == starting || p.state == Created && p.handle != nil
@@ -141,40 +113,30 @@ func (p *Process) killUnstarted(ctx context.Context) error {
 		return nil
 	}
 	switch err := p.Kill(syscall.SIGKILL); {
-	case errdefs.IsNotFound(err), errdefs.IsFailedPrecondition(err): // it has just exited, or its Start was refused
-	case err != nil:
+	case errdefs.IsFailedPrecondition(err): // its Start was refused
+		return nil
+	case err != nil && !errdefs.IsNotFound(err): // else it has just exited
 		return err
 	}
 	_, err := p.Wait(ctx)
 	return err
 }
 
-// processes returns init and the execs that have not been deleted.
-func (c *Container) processes() []*Process {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return append(slices.Collect(maps.Values(c.execs)), c.init)
-}
-
 const (
-	// outputTimeout bounds how long Delete waits for readers of the output. A logging binary that does not exit gets
-	// three seconds more (stdio.Streams.Close). CRI allows 10 s for the whole Delete (internal/cri/server, its handling
-	// of exits).
+	// outputTimeout bounds how long Delete waits for readers of the output. CRI allows 10 s for the whole Delete
+	// (internal/cri/server, its handling of exits), of which a logging binary may take three more.
 	outputTimeout = 4 * time.Second
-	// leftoverTimeout is how long other processes that hold the output of one that has exited, such as children that
-	// end with it, may write their last. It counts from the exit, so that a client that has already waited does not
-	// wait again. After Delete they have nowhere to write to.
+	// leftoverTimeout is how long after the exit other processes that hold the output may write their last.
 	leftoverTimeout = 2 * time.Second
-	// readerPoll is how often Delete checks whether there are still readers. A client that calls Delete has stopped
-	// reading what it has closed, so nobody needs the rest of the time. The first check comes late enough for a
-	// returning reader, such as containerd after a restart, to open what it reads.
+	// readerPoll is how often Delete checks whether there are still readers. It is long enough for a returning reader,
+	// such as containerd after a restart, to open the output.
 	readerPoll = 100 * time.Millisecond
 	// markTimeout bounds how long Delete waits to learn how much the outputs hold.
 	markTimeout = time.Second
 )
 
 // awaitDrained waits until the output of each process that has exited is read, has no reader, or its readers and
-// writers have used up their time. The readers of all processes share one time-out.
+// writers have used up their time, which all processes share.
 func awaitDrained(ctx context.Context, processes []*Process) error {
 	exited := slices.DeleteFunc(processes, func(p *Process) bool {
 		return p.Status().State != Stopped || p.streams == nil // nil: never started, or the start failed

@@ -83,7 +83,6 @@ func TestDelete_AnswersWaitsForWhatNeverRan(t *testing.T) {
 			w.dies(0)
 			return w.delete(w.Init())
 		},
-		// Start of an exec can come so late that it is refused, and then keeps Delete from deleting the exec.
 		"its container, as it starts": func(w *world, p *process.Process) error {
 			p.LockOps() // as Start does at first
 			w.dies(0)
@@ -91,7 +90,7 @@ func TestDelete_AnswersWaitsForWhatNeverRan(t *testing.T) {
 				return err
 			}
 			p.UnlockOps()
-			wantClass(w.t, p.Start(ctx), errdefs.ErrFailedPrecondition)
+			wantClass(w.t, p.Start(ctx), errdefs.ErrNotFound)
 			return nil
 		},
 	} {

@@ -13,26 +13,18 @@ import (
 	"sandbox.internal/shim/pkg/event"
 )
 
-// Bounds on what an exit waits for.
+// Bounds on what an exit waits for. Only a process in uninterruptible sleep takes so long to die.
 const (
-	// remainingTimeout bounds the wait for processes that were killed: what init leaves behind in a PID namespace that
-	// it shares, and all of a container. One in uninterruptible sleep can outlast any bound; the exit is published
-	// anyway.
-	remainingTimeout = 10 * time.Second
-	// execExitTimeout bounds how long init's exit waits for the exits of execs. All of them are being killed by then, so
-	// only a process in uninterruptible sleep takes this long.
-	execExitTimeout = 30 * time.Second
-	// execKills is how many execs are killed at the same time.
-	execKills = 100
+	remainingTimeout = 10 * time.Second // for processes that were killed
+	execExitTimeout  = 30 * time.Second // of init, for the exits of execs, which are being killed
+	execKills        = 100              // execs that are killed at the same time
 	// unreadTimeout bounds how long after its exit the output of an exec is kept for an absent reader: when containerd
-	// or a client dies, nobody deletes its execs. What init wrote is kept until Delete.
+	// or a client dies, nobody deletes its execs. The output of init is kept until Delete.
 	unreadTimeout = 5 * time.Minute
 )
 
-// startWaiter starts p's waiter, which ends after p's exit. Delete joins it through drained.
-func (p *Process) startWaiter() { go p.await() }
-
-// await is p's waiter. It ends when p has exited, its exit is published and its output is drained.
+// await is p's waiter. It ends when p has exited, its exit is published and its output is drained; Delete joins it
+// through drained.
 func (p *Process) await() {
 	exit := p.handle.Wait()
 	p.checkOOM(exit) // at once: systemd removes an empty scope, and its counters
@@ -46,8 +38,10 @@ func (p *Process) await() {
 	p.recordVerdict(exit)
 	p.publishExit(exit)
 	p.unlockOp()
+	if p.group != nil {
+		p.group.Release()
+	}
 	if p.execID != "" {
-		p.finishExec(exit)
 		p.container.exits.leave()
 	}
 	p.drain(draining)
@@ -83,18 +77,16 @@ func (c *Container) killRemaining() {
 	defer cancel()
 	if err := c.runtime.KillRemaining(ctx); err != nil {
 		logger(c.ID()).WithError(err).Error("kill what init left behind")
-		c.signalExecs(syscall.SIGKILL)
+		c.killExecs()
 	}
 }
 
-// signalExecs sends sig to all execs that have begun, execKills at a time: SIGKILL to one with a cgroup takes a moment.
-func (c *Container) signalExecs(sig syscall.Signal) {
+// killExecs kills all execs that have begun, execKills at a time: one with a cgroup takes a moment.
+func (c *Container) killExecs() {
 	var kills errgroup.Group
 	kills.SetLimit(execKills)
-	for _, p := range c.processes() {
-		if p != c.init {
-			kills.Go(func() error { return p.Kill(sig) })
-		}
+	for _, p := range c.allExecs() {
+		kills.Go(func() error { return p.Kill(syscall.SIGKILL) })
 	}
 	_ = kills.Wait() // they may be dead, or have never begun
 }
@@ -102,13 +94,14 @@ func (c *Container) signalExecs(sig syscall.Signal) {
 // publishExit commits the exit and publishes it. The waiter calls it once, with opLock held.
 func (p *Process) publishExit(exit Exit) {
 	c := p.container
-	p.commitEnd(OpExit, exit)
+	p.mu.Lock()
+	_ = p.commitLocked(OpExit) // it runs
+	p.exit = exit
+	p.mu.Unlock()
 	if p.execID == "" {
 		c.oom.Stop()
 		c.publishOOMs()
-		if c.config.Exited != nil {
-			c.config.Exited(exit)
-		}
+		c.config.Record.Exited(exit)
 	} else {
 		c.oom.Check()
 	}

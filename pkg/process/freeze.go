@@ -13,11 +13,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/event"
-	"sandbox.internal/shim/pkg/stdio"
 )
 
-// startTimeout bounds how long a freeze waits for execs that are being started. Execs requested meanwhile wait behind
-// it.
+// startTimeout bounds how long a freeze waits for execs that are being started. Later execs wait behind it.
 const startTimeout = 10 * time.Second
 
 // lockFreeze locks the operations of init, and excludes starts of execs, for op, which freezes or thaws.
@@ -29,7 +27,7 @@ func (c *Container) lockFreeze(ctx context.Context, op Op) (unlock func(), err e
 	defer cancel()
 	if err := c.starts.exclude(bounded); err != nil {
 		c.init.unlockOp()
-		return nil, c.init.wrap(fmt.Errorf("%v: an exec is being started, or a signal sent to all: %w", op, err))
+		return nil, c.init.wrap(fmt.Errorf("%v: an exec is being started: %w", op, err))
 	}
 	return func() {
 		c.starts.readmit()
@@ -62,7 +60,7 @@ func (c *Container) Pause(ctx context.Context) error {
 	return nil
 }
 
-// Resume thaws the container. It waits for a signal to all processes that is under way, since that freezes as well.
+// Resume thaws the container.
 func (c *Container) Resume(ctx context.Context) error {
 	unlock, err := c.lockFreeze(ctx, OpResume)
 	if err != nil {
@@ -83,12 +81,13 @@ func (c *Container) Update(ctx context.Context, r *specs.LinuxResources) error {
 		return err
 	}
 	defer c.init.unlockOp()
-	if c.config.CPUSet != nil {
-		c.config.CPUSet.BeforeUpdate(r)
+	cpuset := c.config.CPUSet
+	if cpuset != nil {
+		cpuset.BeforeUpdate(r)
 	}
 	err := c.runtime.Update(r)
-	if c.config.CPUSet != nil {
-		c.config.CPUSet.AfterUpdate(err)
+	if cpuset != nil {
+		cpuset.AfterUpdate(err)
 	}
 	if err != nil {
 		return c.init.wrap(fmt.Errorf("update resources: %w", err))
@@ -143,20 +142,3 @@ func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
 
 // EndRestore ends a restore under way, and waits for its end. If the program already runs, it is killed.
 func (c *Container) EndRestore(ctx context.Context) error { return c.init.killUnstarted(ctx) }
-
-// restore restores init from its checkpoint. The caller holds init's opLock.
-func (c *Container) restore(ctx context.Context) error {
-	if may := c.config.MayRestore; may != nil {
-		if err := may(); err != nil {
-			return err
-		}
-	}
-	return c.init.startWithStreams(ctx, func(s *stdio.Streams) (Handle, ExecCgroup, error) {
-		init, err := c.runtime.Restore(ctx, s)
-		if err != nil {
-			return nil, nil, fmt.Errorf("restore from %q: %w", c.config.Checkpoint, err)
-		}
-		// An OOM kill before this is not published: the cgroup does not exist before its processes run.
-		return init, nil, c.initCreated(ctx, init)
-	})
-}

@@ -35,9 +35,6 @@ func (g *gate) leave() { g.slots.Release(1) }
 // exclude waits until all holders have left, and admits nobody until readmit. It fails as enter does.
 func (g *gate) exclude(ctx context.Context) error { return g.take(ctx, allSlots) }
 
-// tryExclude is exclude if nobody holds the gate or waits, whether it is closed or not. It reports its success.
-func (g *gate) tryExclude() bool { return g.slots.TryAcquire(allSlots) }
-
 func (g *gate) readmit() { g.slots.Release(allSlots) }
 
 // empty waits until all holders of a closed gate have left.

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-var errClosed, errHeld = errors.New("closed"), errors.New("held")
+var errClosed = errors.New("closed")
 
 func TestGate(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -26,7 +26,6 @@ func TestGate(t *testing.T) {
 		"it is closed until all leave": {closing(empty), nil, 9 * time.Second},
 		"others wait for an excluder":  {behindExcluder, nil, 9 * time.Second},
 		"the excluder gives up":        {briefly, context.DeadlineExceeded, 2 * time.Second},
-		"tryExclude does not wait":     {tryExclude, errHeld, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -52,13 +51,6 @@ func TestGate(t *testing.T) {
 func enter(ctx context.Context, g *gate) error { return g.enter(ctx) }
 
 func exclude(ctx context.Context, g *gate) error { return g.exclude(ctx) }
-
-func tryExclude(_ context.Context, g *gate) error {
-	if g.tryExclude() {
-		return nil
-	}
-	return errHeld
-}
 
 // closing does f with a gate that is closed.
 func closing(f func(context.Context, *gate) error) func(context.Context, *gate) error {

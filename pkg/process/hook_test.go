@@ -6,7 +6,7 @@ package process_test
 import (
 	"context"
 	"errors"
-	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -43,62 +43,32 @@ func (h fakeHook) BeforeUpdate(*specs.LinuxResources) { _ = h.call("update") }
 func (h fakeHook) AfterUpdate(error)                  { _ = h.call("updated") }
 func (h fakeHook) BeforeDestroy()                     { _ = h.call("destroy") }
 
-func TestHooks_AreUndoneInReverse(t *testing.T) {
-	for _, tc := range []struct {
-		fails string
-		want  []string
-		died  bool // init
-	}{
-		{"prepare", []string{"prepare a", "prepare b", "removed b", "removed a"}, false},
-		{"created", []string{"prepare a", "prepare b", "created a", "created b", "destroy b", "removed b", "removed a"}, true},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, &processtest.Runtime{}, process.Config{})
-			f := &processtest.Runtime{}
-			var calls []string
-			b := fakeHook{name: "b", calls: &calls, fails: tc.fails}
-			config := process.Config{ID: "c2", Hooks: []process.Hook{fakeHook{name: "a", calls: &calls}, b}, CPUSet: b}
-			if _, err := process.New(ctx, f, w.queue, config); err == nil || err.Error() != `container "c2": `+tc.fails {
-				t.Errorf("New = %v, want the error of %s", err, tc.fails)
-			}
-			if !slices.Equal(calls, tc.want) {
-				t.Errorf("calls = %q, want %q", calls, tc.want)
-			}
-			if died := len(f.Containers()) > 0 && f.Containers()[0].First().Reaped(); died != tc.died {
-				t.Errorf("init is dead: %t, want %t", died, tc.died)
-			}
-			w.wantLog("create c1")
-		})
-	}
+// record is the record of a container that fails to be created.
+type record struct {
+	noRecord
+	calls *[]string
 }
 
-func TestHooks_OfTheCgroupAreToldOfUpdateAndDelete(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var calls []string
-		f := &processtest.Runtime{}
-		hook := fakeHook{name: "a", calls: &calls}
-		w := newWorld(t, f, process.Config{ID: "c1", Hooks: []process.Hook{hook}, CPUSet: hook})
-		must(t, w.Update(ctx, &specs.LinuxResources{}))
-		_, err := w.Delete(ctx)
-		must(t, err)
-		if want := []string{"prepare a", "created a", "update a", "updated a", "destroy a", "removed a"}; !slices.Equal(calls, want) {
-			t.Errorf("calls = %q, want %q", calls, want)
-		}
-	})
+func (r record) Remove() error {
+	*r.calls = append(*r.calls, "forgotten")
+	return nil
 }
 
-// The first hook has what the delete command needs to find what is left.
-func TestHooks_TheFirstStaysWhileSomethingIsLeft(t *testing.T) {
+// The record has what the delete command needs to find what is left.
+func TestHooks_AreUndoneInReverseAndTheRecordStaysWhileSomethingIsLeft(t *testing.T) {
 	broken := errors.New("broken")
 	for name, tc := range map[string]struct {
 		fails   string           // of the second hook
 		failing map[string]error // of the runtime
-		want    []string         // the end of the calls
+		want    string           // calls
+		died    bool             // init
 	}{
-		"the runtime could not undo its own": {"", map[string]error{"create": errors.Join(broken, process.ErrLeft)}, []string{"removed b"}},
-		"the container cannot be discarded":  {"created", map[string]error{"destroy": broken}, []string{"destroy b", "removed b"}},
-		"another hook cannot be undone":      {"removed", map[string]error{"create": broken}, []string{"removed b", "removed b"}},
-		"nothing is left":                    {"", map[string]error{"create": broken}, []string{"removed b", "removed a"}},
+		"a hook cannot prepare":              {"prepare", nil, "prepare a, prepare b, removed b, removed a, forgotten", false},
+		"a hook refuses init":                {"created", nil, "prepare a, prepare b, created a, created b, destroy b, removed b, removed a, forgotten", true},
+		"the runtime could not undo its own": {"", map[string]error{"create": errors.Join(broken, process.ErrLeft)}, "prepare a, prepare b, removed b, removed a", false},
+		"the container cannot be discarded":  {"created", map[string]error{"destroy": broken}, "prepare a, prepare b, created a, created b, destroy b, removed b, removed a", true},
+		"a hook cannot be undone":            {"removed", map[string]error{"create": broken}, "prepare a, prepare b" + strings.Repeat(", removed b, removed a", 5), false},
+		"the runtime fails":                  {"", map[string]error{"create": broken}, "prepare a, prepare b, removed b, removed a, forgotten", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -108,15 +78,33 @@ func TestHooks_TheFirstStaysWhileSomethingIsLeft(t *testing.T) {
 					f.Fail(call, err)
 				}
 				var calls []string
-				b := fakeHook{name: "b", calls: &calls, fails: tc.fails}
-				config := process.Config{ID: "c2", Hooks: []process.Hook{fakeHook{name: "a", calls: &calls}, b}, CPUSet: b}
-				if _, err := process.New(ctx, f, w.queue, config); err == nil {
-					t.Error("New succeeded")
+				a, b := fakeHook{name: "a", calls: &calls}, fakeHook{name: "b", calls: &calls, fails: tc.fails}
+				config := process.Config{ID: "c2", Hooks: []process.Hook{a, b}, CPUSet: b, Record: record{calls: &calls}}
+				if _, err := process.New(ctx, f, w.queue, config); err == nil || !strings.HasPrefix(err.Error(), `container "c2": `) {
+					t.Errorf("New = %v", err)
 				}
-				if end := calls[len(calls)-len(tc.want):]; !slices.Equal(end, tc.want) {
-					t.Errorf("calls = %q, want %q at the end", calls, tc.want)
+				if got := strings.Join(calls, ", "); got != tc.want {
+					t.Errorf("calls = %q, want %q", got, tc.want)
 				}
+				if died := len(f.Containers()) > 0 && f.Containers()[0].First().Reaped(); died != tc.died {
+					t.Errorf("init is dead: %t, want %t", died, tc.died)
+				}
+				w.wantLog("create c1")
 			})
 		})
 	}
+}
+
+func TestHooks_OfTheCgroupAreToldOfUpdateAndDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls []string
+		hook := fakeHook{name: "a", calls: &calls}
+		w := newWorld(t, &processtest.Runtime{}, process.Config{Hooks: []process.Hook{hook}, CPUSet: hook})
+		must(t, w.Update(ctx, &specs.LinuxResources{}))
+		must(t, w.delete(w.Init()))
+		const want = "prepare a, created a, update a, updated a, destroy a, removed a"
+		if got := strings.Join(calls, ", "); got != want {
+			t.Errorf("calls = %q, want %q", got, want)
+		}
+	})
 }

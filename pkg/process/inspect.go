@@ -10,8 +10,7 @@ import (
 	"sandbox.internal/shim/pkg/inspect"
 )
 
-// Inspect returns what this package knows about the container, with at most maxExecs of its execs. It never blocks: see
-// the package documentation, Locks.
+// Inspect returns what this package knows about the container, with at most maxExecs of its execs. It never blocks.
 func (c *Container) Inspect(maxExecs int) inspect.ContainerInfo {
 	s := c.init.Status()
 	answer := inspect.ContainerInfo{
@@ -31,7 +30,7 @@ func (c *Container) Inspect(maxExecs int) inspect.ContainerInfo {
 }
 
 func (c *Container) inspectExecs(most int) inspect.Execs {
-	all := slices.DeleteFunc(c.processes(), func(p *Process) bool { return p == c.init })
+	all := c.allExecs()
 	slices.SortFunc(all, func(a, b *Process) int { return cmp.Compare(a.execID, b.execID) })
 	execs := inspect.Execs{Started: c.execsStarted.Load(), Known: len(all)}
 	for _, p := range all[:min(len(all), most)] {

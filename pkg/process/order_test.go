@@ -160,7 +160,7 @@ func TestNew_TellsNothingWhenItFails(t *testing.T) {
 		w := newWorld(t, &processtest.Runtime{}, process.Config{})
 		r, broken := &processtest.Runtime{}, errors.New("no root file system")
 		r.Fail("create", broken)
-		_, err := process.New(ctx, r, w.queue, process.Config{ID: "c2"})
+		_, err := process.New(ctx, r, w.queue, process.Config{ID: "c2", Record: noRecord{}})
 		wantClass(t, err, broken)
 		w.init().Die(0)
 		w.wantLog("create c1 | exit c1 0")

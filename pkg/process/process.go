@@ -24,27 +24,28 @@ type Process struct {
 	execID    string         // empty: init
 	spec      *specs.Process // of an exec
 	io        stdio.Config
+	run       *run // nil without limits
 
 	opLock  chan struct{} // one slot; see the package documentation
 	exited  chan struct{} // closed once, after the exit is published
 	drained chan struct{} // closed once, after the output is drained and the streams are closed
 
-	run          *run               // nil without limits
 	stopDraining context.CancelFunc // ends the wait for readers of the output; set before p is Stopped
 
 	killed context.Context //nolint:containedctx // that of a process, not of a request: it ends with a SIGKILL
+	kill   func()          // ends killed, before the signal is sent
 
-	mu sync.Mutex
-	// +checklocks:mu
-	kill    context.CancelFunc // ends killed, before the signal is sent
+	ioLock sync.Mutex // orders operations on the streams
+	// +checklocks:ioLock
+	asked map[Op]func(*stdio.Streams) error // operations on the streams that came before these
+
+	mu      sync.Mutex
 	state   State
 	handle  Handle         // nil before the process exists: for an exec, or an init to be restored, before Start
 	group   ExecCgroup     // of an exec with limits; set with handle
 	streams *stdio.Streams // nil before the process runs
 	// +checklocks:mu
 	exit Exit
-	// +checklocks:mu
-	asked map[Op]func(*stdio.Streams) error // operations on the streams that came before these
 }
 
 func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Config, l *limit.Limits) *Process {
@@ -70,7 +71,7 @@ type Status struct {
 	IO     stdio.Config
 }
 
-// Status returns the status of the process. It never blocks: see the package documentation, Locks.
+// Status returns the status of the process. It never blocks.
 func (p *Process) Status() Status {
 	p.mu.Lock()
 	s := Status{ID: p.id(), State: p.state.shown(), Exit: p.exit, Bundle: p.container.config.Bundle, IO: p.io}
@@ -93,9 +94,9 @@ func (p *Process) Pid() int { return p.Status().Pid }
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
 // Kill sends sig. SIGKILL to init also thaws the container, whoever froze it or a part of it, since a frozen process
-// does not die on cgroup v1. Thawing only writes to the cgroup, since the runtime may be busy with a Pause or an
-// Update. No exec starts after it. SIGKILL also aborts the Start of an exec, or a restore, that is under way. If the
-// program already runs, it is killed as usual.
+// does not die on cgroup v1; no exec starts after it. The thaw only writes to the cgroup, since the runtime may be busy
+// with a Pause. SIGKILL also aborts the Start of an exec, or a restore, that is under way. If the program already runs,
+// it is killed as usual.
 func (p *Process) Kill(sig syscall.Signal) error {
 	op := OpSignal
 	if sig == syscall.SIGKILL {
@@ -108,18 +109,19 @@ func (p *Process) Kill(sig syscall.Signal) error {
 		p.kill()
 	}
 	p.mu.Unlock()
-	if err != nil || handle == nil {
-		return err
-	}
-	if err := handle.Signal(sig); err != nil {
-		return p.wrap(fmt.Errorf("kill with signal %d: %w", sig, err))
-	}
-	if op != OpKill || p.execID != "" {
+	switch {
+	case err != nil:
+		return p.wrap(err)
+	case handle == nil:
 		return nil
 	}
-	p.container.exits.close(errInitKilled)
-	if err := p.container.Cgroup().Thaw(); err != nil {
-		return p.wrap(fmt.Errorf("thaw: %w", err))
+	err = handle.Signal(sig)
+	if err == nil && op == OpKill && p.execID == "" {
+		p.container.exits.close(errInitKilled)
+		err = p.container.Cgroup().Thaw()
+	}
+	if err != nil {
+		return p.wrap(fmt.Errorf("kill with signal %d: %w", sig, err))
 	}
 	return nil
 }
@@ -153,17 +155,19 @@ func (p *Process) OpenStdin() {
 	}
 }
 
-// askStreams has the streams act for op, if the state table allows it: now, or in setHandle if there are none yet.
+// askStreams has the streams act for op, if the state table allows it: now, or in runs if there are none yet.
 func (p *Process) askStreams(op Op, act func(*stdio.Streams) error) error {
-	p.mu.Lock()
-	_, err := p.nextLocked(op)
-	streams := p.streams
-	if err == nil && streams == nil {
-		p.asked[op] = act
-	}
-	p.mu.Unlock()
-	if err != nil || streams == nil {
+	p.ioLock.Lock()
+	defer p.ioLock.Unlock()
+	if err := p.check(op); err != nil {
 		return err
+	}
+	p.mu.Lock()
+	streams := p.streams
+	p.mu.Unlock()
+	if streams == nil {
+		p.asked[op] = act
+		return nil
 	}
 	return act(streams)
 }
@@ -225,50 +229,57 @@ func (p *Process) nextLocked(op Op) (State, error) {
 	if p.execID != "" || p.handle == nil {
 		table = execTable
 	}
-	to, err := next(table, p.state, op)
-	if err != nil {
-		return to, p.wrap(err)
-	}
-	return to, nil
+	return next(table, p.state, op)
 }
 
-// check returns an error if the state table refuses op. While opLock is held the answer stays valid.
-func (p *Process) check(op Op) error {
+// may returns an error if the state table refuses op. While opLock is held the answer stays valid, except for an exec
+// that is Created (abandon).
+func (p *Process) may(op Op) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, err := p.nextLocked(op)
 	return err
 }
 
-// commit changes the state after the side effect of op. The caller holds opLock and has checked op.
-func (p *Process) commit(op Op) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.commitLocked(op)
+// check is may with an error that names the process.
+func (p *Process) check(op Op) error {
+	if err := p.may(op); err != nil {
+		return p.wrap(err)
+	}
+	return nil
 }
 
-// commitEnd is commit for an operation that ends p.
-func (p *Process) commitEnd(op Op, exit Exit) {
+// commit changes the state after the side effect of op. The caller holds opLock and has checked op.
+func (p *Process) commit(op Op) {
+	if err := p.tryCommit(op); err != nil {
+		panic("process: commit without check: " + err.Error())
+	}
+}
+
+func (p *Process) tryCommit(op Op) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.commitLocked(op)
-	p.exit = exit
+	if err := p.commitLocked(op); err != nil {
+		return p.wrap(err)
+	}
+	return nil
 }
 
 // unknownStatus is the exit status of a process that never ran, as in containerd's client (client.UnknownExitStatus).
 const unknownStatus = 255
 
-// neverRan commits an operation that ends a process without a program, and answers those who wait for its exit. The
-// caller holds opLock.
-func (p *Process) neverRan(op Op) {
-	p.commitEnd(op, Exit{Status: unknownStatus})
-	close(p.exited)
-}
-
-func (p *Process) commitLocked(op Op) {
+// commitLocked changes the state. If that ends a process without a program, it answers those who wait for its exit.
+//
+// +checklocks:p.mu
+func (p *Process) commitLocked(op Op) error {
 	to, err := p.nextLocked(op)
 	if err != nil {
-		panic("process: commit without check: " + err.Error())
+		return err
+	}
+	if p.handle == nil && p.state < Running && to >= Stopped {
+		p.exit.Status = unknownStatus
+		close(p.exited)
 	}
 	p.state = to
+	return nil
 }

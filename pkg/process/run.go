@@ -14,7 +14,6 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/limit"
 )
 
@@ -27,19 +26,9 @@ type run struct {
 	// +checklocks:mu
 	started time.Time // zero before the program runs
 	// +checklocks:mu
-	used time.Duration // CPU time of the cgroup at the last look at which it had grown
-	// +checklocks:mu
-	grown time.Time // when that was
-	// +checklocks:mu
 	ended limit.Reason // the limit for which the run is being killed
 	// +checklocks:mu
-	wall *time.Timer
-	// +checklocks:mu
-	cpu *time.Timer
-	// +checklocks:mu
-	oom *time.Timer
-	// +checklocks:mu
-	watch *cgroup.OOMWatch // on v1, where the kernel kills one process, after watchAfter; nil otherwise
+	timers []*time.Timer
 	// +checklocks:mu
 	over bool // the exit is known
 }
@@ -52,6 +41,17 @@ func (p *Process) limits() *limit.Limits {
 	return p.run.limits
 }
 
+const (
+	// watchAfter is the age from which the memory of a run is watched on v1, and watchEvery the time between two looks.
+	// The verdict on a shorter run has only the kernel's counter.
+	watchAfter = 20 * time.Millisecond
+	watchEvery = 100 * time.Millisecond
+	// lookAgain is the wait after the CPU time of a run could not be read, for example for lack of descriptors.
+	lookAgain = 100 * time.Millisecond
+	// keptVerdicts is the number of verdicts that a container keeps.
+	keptVerdicts = 100
+)
+
 // startLimits starts the timers that end a run over its limits. It is called once, with opLock held, when the program
 // runs. The wall time of the run begins with requested: on a busy machine the shim learns late that the program runs.
 func (p *Process) startLimits(requested time.Time) {
@@ -59,94 +59,66 @@ func (p *Process) startLimits(requested time.Time) {
 	if r == nil {
 		return
 	}
-	firstLook := r.limits.NextLook(0, 0, processors())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.started, r.grown = requested, requested
+	r.started = requested
 	if t := r.limits.WallTime; t > 0 {
-		r.wall = time.AfterFunc(t, func() { p.killOverLimit(limit.WallTime) })
+		r.everyLocked(t, func() time.Duration { return p.killOverLimit(limit.WallTime) })
 	}
 	if r.limits.CPUTime > 0 {
-		r.cpu = time.AfterFunc(firstLook, p.lookAtCPUTime)
+		var used time.Duration // at the last look at which it had grown
+		grown := requested
+		r.everyLocked(r.limits.NextLook(0, 0, processors()), func() time.Duration {
+			usage, err := p.group.Cgroup().Usage()
+			switch {
+			case errdefs.IsNotFound(err): // it has ended
+				return 0
+			case err != nil:
+				p.logger().WithError(err).Error("CPU time of a run")
+				return lookAgain
+			case usage.CPU > used:
+				used, grown = usage.CPU, time.Now()
+			}
+			next := r.limits.NextLook(used, time.Since(grown), processors())
+			if next == 0 {
+				p.killOverLimit(limit.CPUTime)
+			}
+			return next
+		})
 	}
 	if r.limits.Memory > 0 && !p.group.Cgroup().Unified() {
-		r.oom = time.AfterFunc(watchAfter, p.watchMemory)
+		// The kernel kills one process, and the others would continue.
+		r.everyLocked(watchAfter, func() time.Duration {
+			used, err := p.group.Cgroup().Account()
+			if err == nil && used.OOMKills > 0 {
+				return p.killOverLimit(limit.Memory)
+			}
+			if errdefs.IsNotFound(err) { // it has ended
+				return 0
+			}
+			return watchEvery
+		})
 	}
 }
 
-const (
-	// watchAfter is the age from which the memory of a run is watched on v1. The verdict on a shorter run has only the
-	// kernel's counter.
-	watchAfter = 20 * time.Millisecond
-	// killTime is longer than the kernel takes to kill after it signals that a cgroup is out of memory.
-	killTime = time.Second
-	// lookAgain is the wait before another attempt to read the CPU time of a run, if that failed, for example for lack
-	// of descriptors.
-	lookAgain = 100 * time.Millisecond
-	// keptVerdicts is the number of verdicts that a container keeps.
-	keptVerdicts = 100
-)
-
-// watchMemory ends a run when the kernel has killed one of its processes: on v1 the others would continue.
-func (p *Process) watchMemory() {
-	watch, err := p.group.Cgroup().WatchOOM(func() { p.killOverLimit(limit.Memory) })
-	if err != nil {
-		if !errdefs.IsNotFound(err) { // it has ended
-			p.logger().WithError(err).Error("watch the memory of an exec")
+// everyLocked calls look after first, and then after the time that look returns, unless that is 0 or the run is over.
+//
+// +checklocks:r.mu
+func (r *run) everyLocked(first time.Duration, look func() time.Duration) {
+	var timer *time.Timer
+	timer = time.AfterFunc(first, func() {
+		next := look()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if next > 0 && !r.over {
+			timer.Reset(next)
 		}
-		return
-	}
-	r := p.run
-	r.mu.Lock()
-	over := r.over
-	if !over {
-		r.watch = watch // recordVerdict stops it
-	}
-	r.mu.Unlock()
-	if over {
-		watch.Stop()
-		return
-	}
-	if a, err := p.group.Cgroup().Account(); err == nil && a.OOMKills > 0 { // killed before the watch
-		p.killOverLimit(limit.Memory)
-		return
-	}
-	// The kernel signals before it kills. If the watch began in between, it gets no signal.
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.over {
-		r.oom = time.AfterFunc(killTime, watch.Check)
-	}
+	})
+	r.timers = append(r.timers, timer)
 }
 
-// lookAtCPUTime ends a run that has used up its CPU time, or looks again at the time when it may have.
-func (p *Process) lookAtCPUTime() {
-	used, err := p.group.Cgroup().Usage()
-	if errdefs.IsNotFound(err) {
-		return // it has ended
-	}
-	r, n := p.run, processors()
-	r.mu.Lock()
-	next := lookAgain
-	if err == nil {
-		if used.CPU > r.used {
-			r.used, r.grown = used.CPU, time.Now()
-		}
-		next = r.limits.NextLook(used.CPU, time.Since(r.grown), n)
-	}
-	if next > 0 && !r.over {
-		r.cpu.Reset(next)
-	}
-	r.mu.Unlock()
-	if err != nil {
-		p.logger().WithError(err).Error("CPU time of a run")
-	} else if next == 0 {
-		p.killOverLimit(limit.CPUTime)
-	}
-}
-
-// killOverLimit kills the run for a limit. The first limit counts.
-func (p *Process) killOverLimit(why limit.Reason) {
+// killOverLimit kills the run for a limit. The first limit counts. It returns 0: nothing more is to be looked at.
+func (p *Process) killOverLimit(why limit.Reason) time.Duration {
 	r := p.run
 	r.mu.Lock()
 	kill := r.ended == limit.None && !r.over
@@ -155,7 +127,7 @@ func (p *Process) killOverLimit(why limit.Reason) {
 	}
 	r.mu.Unlock()
 	if !kill {
-		return
+		return 0
 	}
 	switch err := p.Kill(syscall.SIGKILL); {
 	case errdefs.IsNotFound(err): // it ended just now
@@ -164,10 +136,11 @@ func (p *Process) killOverLimit(why limit.Reason) {
 	default:
 		p.logger().WithField("limit", why).Info("killed: over its limit")
 	}
+	return 0
 }
 
-// recordVerdict stops the timers and the watch, keeps the verdict, and writes it to its file. The waiter calls it, with
-// opLock held, when the run has exited and before its exit is published.
+// recordVerdict stops the timers, keeps the verdict, and writes it to its file. The waiter calls it, with opLock held,
+// when the run has exited and before its exit is published.
 func (p *Process) recordVerdict(exit Exit) {
 	r := p.run
 	if r == nil {
@@ -175,17 +148,11 @@ func (p *Process) recordVerdict(exit Exit) {
 	}
 	r.mu.Lock()
 	r.over = true
-	for _, t := range []*time.Timer{r.wall, r.cpu, r.oom} {
-		if t != nil {
-			t.Stop()
-		}
+	for _, t := range r.timers {
+		t.Stop()
 	}
-	started, ended, watch := r.started, r.ended, r.watch
+	started, ended := r.started, r.ended
 	r.mu.Unlock()
-	if watch != nil {
-		watch.Stop()
-	}
-
 	c, used := p.container, p.group.Account()
 	written := p.streams.Written()
 	v := limit.Verdict{
@@ -207,22 +174,29 @@ func (p *Process) recordVerdict(exit Exit) {
 	c.verdicts = append(c.verdicts, v)
 }
 
-// isLimitedInMemory reports whether the container or a cgroup above it, such as a pod's, has a memory limit. The limit
-// of a cgroup that is gone, as an empty scope that systemd has removed, is not known; then it is taken for limited.
+// isLimitedInMemory reports whether the container or a cgroup above it, such as a pod's, has a memory limit. A cgroup
+// that is gone, as an empty scope that systemd has removed, counts as limited.
 func (c *Container) isLimitedInMemory() bool {
 	most, err := c.Cgroup().MemoryLimit()
 	return err != nil || most < math.MaxUint64 || !c.Cgroup().Exists()
 }
 
-// Verdicts returns the verdicts on the last execs that had limits and have ended, in this order.
+// Verdicts returns the verdicts on the last runs that have ended, in this order.
 func (c *Container) Verdicts() []limit.Verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.verdicts)
 }
 
-// processors returns the number of processors of the machine that are online: a container may have more than the shim.
+// processors is the number of processors of the machine that are online: a container may have more than the shim.
 var processors = sync.OnceValue(func() int {
 	stat, _ := os.ReadFile("/proc/stat") // it is always there
 	return max(bytes.Count(stat, []byte("\ncpu")), 1)
 })
+
+// execCgroup returns the cgroup of an exec with limits that was started, or nil.
+func (p *Process) execCgroup() ExecCgroup {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.group
+}

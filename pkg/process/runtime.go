@@ -38,9 +38,6 @@ type RuntimeContainer interface {
 	Restore(ctx context.Context, s *stdio.Streams) (Handle, error)
 	// Start lets init run its program. It returns when the program has begun, or with an error if init has exited.
 	Start() error
-	// AwaitProgram waits briefly after Start until init runs its program, which the kernel loads after Start has
-	// returned.
-	AwaitProgram()
 	// Exec runs another process and returns when its program has begun. If l is not nil, the process has a cgroup of its
 	// own, and the kernel enforces the limits on memory and processes: SIGKILL kills all processes there, and Wait kills
 	// those that the first one leaves behind and returns when all have exited. Otherwise the cgroup is nil.
@@ -79,7 +76,7 @@ type Handle interface {
 	// Wait blocks until the process has exited and reaps it. Only the waiter calls it.
 	Wait() Exit
 	// Signal returns errdefs.ErrNotFound for a process that has exited. Right after Start a signal other than SIGKILL
-	// waits briefly for the program that it is meant for (RuntimeContainer.AwaitProgram).
+	// waits briefly for the program, which the kernel loads after Start has returned.
 	Signal(sig syscall.Signal) error
 }
 
@@ -115,28 +112,30 @@ type Exit struct {
 
 // Config is what a container is created with. The caller has checked it.
 type Config struct {
-	ID     string
-	Bundle string // absolute path of the OCI bundle
-	Rootfs string // absolute path of the root file system; mounted once Prepare of all hooks has returned
-	Spec   *specs.Spec
-	IO     stdio.Config
-	Mounts []event.Mount // of the root file system, as the event reports them
-	// Checkpoint is the directory of the image that init is restored from at Start; empty for a fresh container.
-	Checkpoint string
-	// MayRestore may refuse a restore that is about to begin. No other operation on init is under way then. nil refuses
-	// none.
+	ID         string
+	Bundle     string // absolute path of the OCI bundle
+	Rootfs     string // absolute path of the root file system; mounted once Prepare of all hooks has returned
+	Spec       *specs.Spec
+	IO         stdio.Config
+	Mounts     []event.Mount // of the root file system, as the event reports them
+	Checkpoint string        // directory of the image that Start restores init from; empty for a fresh container
+	// MayRestore may refuse a restore that is about to begin. No other operation on init is under way then.
 	MayRestore func() error `json:"-"`
-	// Stop is how a running container is stopped before it is removed from disk; the zero value kills it.
-	Stop  Stop
-	Files []*os.File // init's, from descriptor 3 on
-	Hooks []Hook     // the first records what the delete command must know, and is undone when nothing else is left
-	// CPUSet is nil for a container that follows no other cgroup.
-	CPUSet CPUSet `json:"-"`
-	// Exited, if not nil, is called before init's exit is published. It must not block for long.
-	Exited func(Exit) `json:"-"`
-	// Deleted, if not nil, is called when a Delete has left nothing of the container, before the deletion is published.
-	Deleted func() `json:"-"`
+	Stop       Stop         // of a running container that is removed from disk; the zero value kills it
+	Files      []*os.File   // init's, from descriptor 3 on
+	Hooks      []Hook
+	Record     Record `json:"-"`
+	CPUSet     CPUSet `json:"-"` // nil for a container that follows no other cgroup
 	Options
+}
+
+// Record keeps what the delete command has to know. Its methods are called one at a time, and must not block for long.
+type Record interface {
+	Begin() error    // before anything is made
+	Created(pid int) // of init, when all hooks are done
+	Exited(Exit)     // of init, before its exit is published
+	Remove() error   // when nothing else is left; can be called again after a failure
+	Deleted()        // after the Remove of a Delete, before the deletion is published
 }
 
 // CPUSet keeps the CPUs of a container those of another cgroup (pkg/cpuset).

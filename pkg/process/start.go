@@ -5,11 +5,16 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"syscall"
+	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/stdio"
 )
 
 var (
@@ -19,12 +24,9 @@ var (
 )
 
 // Start runs the program of init, or the exec. If ctx ends, the Start of an exec and a restore fail, and nothing runs.
-// An init that Create made is let go first of all, which cannot be undone, so its Start ignores ctx from then on: it
-// returns when the program runs, or when a kill has ended init.
+// The Start of an init that Create made cannot be undone, and ignores ctx once it has begun: it returns when the
+// program runs, or when a kill has ended init.
 func (p *Process) Start(ctx context.Context) error {
-	if p.execID != "" {
-		defer p.deleteUnstarted() // if it was refused while the container was deleted
-	}
 	if err := p.lockOp(ctx, OpStart); err != nil {
 		return err
 	}
@@ -32,36 +34,34 @@ func (p *Process) Start(ctx context.Context) error {
 	if p.execID == "" && !p.container.Restored() {
 		return p.startInit(ctx)
 	}
-	p.commit(OpStart)
+	if err := p.tryCommit(OpStart); err != nil {
+		return err
+	}
 	defer p.startEnded()
 	ctx, cancel := withEnd(ctx, p.killed)
 	defer cancel()
-	if p.execID != "" {
-		return p.container.startExec(ctx, p)
+	start := p.startExec
+	if p.execID == "" {
+		start = p.restore
 	}
-	return p.startRestored(ctx)
-}
-
-// startInit lets the init go that Create made. The caller holds opLock.
-func (p *Process) startInit(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return p.wrap(fmt.Errorf("start: %w", err))
-	}
-	if err := p.container.runtime.Start(); err != nil {
+	if err := start(ctx); err != nil {
 		return p.wrap(err)
 	}
-	p.commit(OpStart)
-	p.initStarted()
+	go p.await()
 	return nil
 }
 
-// startRestored restores init. The caller holds opLock.
-func (p *Process) startRestored(ctx context.Context) error {
-	if err := p.container.restore(ctx); err != nil {
-		return p.wrap(err)
+// startInit starts an init that Create made.
+func (p *Process) startInit(ctx context.Context) error {
+	err := ctx.Err()
+	if err == nil {
+		err = p.container.runtime.Start()
 	}
+	if err != nil {
+		return p.wrap(fmt.Errorf("start: %w", err))
+	}
+	p.commit(OpStart)
 	p.initStarted()
-	p.startWaiter()
 	return nil
 }
 
@@ -72,17 +72,121 @@ func (p *Process) initStarted() {
 	c.publishOOMs()
 }
 
+// restore restores init from its checkpoint.
+func (p *Process) restore(ctx context.Context) error {
+	c := p.container
+	if err := c.config.MayRestore(); err != nil {
+		return err
+	}
+	err := p.startWithStreams(ctx, func(s *stdio.Streams) (Handle, ExecCgroup, error) {
+		init, err := c.runtime.Restore(ctx, s)
+		if err != nil {
+			return nil, nil, fmt.Errorf("restore from %q: %w", c.config.Checkpoint, err)
+		}
+		// An OOM kill before this is not published: the cgroup does not exist before its processes run.
+		return init, nil, c.initCreated(ctx, init)
+	})
+	if err == nil {
+		p.initStarted()
+	}
+	return err
+}
+
+// startExec runs an exec.
+func (p *Process) startExec(ctx context.Context) error {
+	c := p.container
+	if err := c.starts.enter(ctx); err != nil {
+		return fmt.Errorf("start: the container is being frozen: %w", err)
+	}
+	defer c.starts.leave()
+	if err := c.init.may(OpExec); err != nil {
+		return err
+	}
+	if err := c.exits.enter(ctx); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	runs := false
+	defer func() {
+		if !runs { // after a panic too
+			c.exits.leave()
+		}
+	}()
+	requested := time.Now()
+	err := p.startWithStreams(ctx, func(s *stdio.Streams) (Handle, ExecCgroup, error) {
+		return c.runtime.Exec(ctx, p.spec, p.limits(), s)
+	})
+	if errors.Is(err, unix.ESRCH) { // it could not join the namespaces of init, which is gone
+		err = fmt.Errorf("%w: %w", err, errInitExited)
+	}
+	if err != nil {
+		return err
+	}
+	runs = true
+	c.execsStarted.Add(1)
+	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.Pid()})
+	p.startLimits(requested)
+	if c.starts.closed.Err() != nil {
+		c.killRemaining() // p started after finishExecs had killed the others
+	}
+	return nil
+}
+
+// startWithStreams opens p's streams and calls start with them, which starts p's process. After a failure or a panic
+// there is still no process, and p cannot be started again.
+func (p *Process) startWithStreams(
+	ctx context.Context, start func(*stdio.Streams) (Handle, ExecCgroup, error),
+) error {
+	started := false
+	defer func() {
+		if !started {
+			p.commit(OpExit)
+		}
+	}()
+	opening, cancel := withEnd(ctx, p.container.starts.closed)
+	defer cancel()
+	streams, err := stdio.Open(opening, p.io, p.container.config.IOOwner)
+	if err != nil {
+		return err
+	}
+	handle, group, err := start(streams)
+	if err != nil {
+		_ = streams.Close() // their output does not matter any more
+		return err
+	}
+	p.runs(handle, group, streams)
+	p.OpenStdin()
+	started = true
+	if p.wasKilled() { // just before there was a handle
+		_ = handle.Signal(syscall.SIGKILL) // it may be dead already
+	}
+	return nil
+}
+
+// runs commits that p runs from now on, and applies the operations on its streams that were asked for before.
+func (p *Process) runs(h Handle, group ExecCgroup, s *stdio.Streams) {
+	p.ioLock.Lock()
+	defer p.ioLock.Unlock()
+	p.mu.Lock()
+	_ = p.commitLocked(OpRun) // it is starting
+	p.handle, p.group, p.streams = h, group, s
+	p.mu.Unlock()
+	for op, act := range p.asked {
+		if err := act(s); err != nil {
+			p.logger().WithError(err).Warnf("%v, asked for before the start", op)
+		}
+	}
+}
+
 // startEnded settles a Start that was refused before it asked for a process: p can be started again, unless it was
 // killed meanwhile.
 func (p *Process) startEnded() {
 	p.mu.Lock()
-	refused := p.state == starting
-	if refused && !p.wasKilled() {
-		p.commitLocked(OpRefuse)
-		refused = false
-	}
-	p.mu.Unlock()
-	if refused {
-		p.neverRan(OpExit)
+	defer p.mu.Unlock()
+	switch {
+	case p.state != starting:
+	case p.wasKilled():
+		_ = p.commitLocked(OpExit) // allowed
+	default:
+		_ = p.commitLocked(OpRefuse) // allowed
 	}
 }

@@ -183,7 +183,7 @@ func TestNew_FailsIfItsContextEndsWhileHooksRun(t *testing.T) {
 		r := &processtest.Runtime{}
 		w := newWorld(t, &processtest.Runtime{}, process.Config{})
 		short, leave := context.WithCancel(ctx)
-		config := process.Config{ID: "c2", Hooks: []process.Hook{created{call: leave}}}
+		config := process.Config{ID: "c2", Hooks: []process.Hook{created{call: leave}}, Record: noRecord{}}
 		_, err := process.New(short, r, w.queue, config)
 		wantClass(t, err, context.Canceled)
 		if !r.Containers()[0].First().Reaped() {

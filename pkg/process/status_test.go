@@ -27,47 +27,35 @@ func TestStatus_StoppedIsNeverShownWithoutItsExit(t *testing.T) {
 	const lookers = 3
 	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
 	defer func() { _ = queue.Close(t.Context()) }() // nothing refuses an event
-	for name, tc := range map[string]struct {
-		ops  []Op
-		stop func(*Process)
-		want int
-	}{
-		"an exit":            {[]Op{OpStart, OpRun}, func(p *Process) { p.publishExit(Exit{Status: 7}) }, 7},
-		"a start that fails": {[]Op{OpStart}, func(p *Process) { p.neverRan(OpExit) }, unknownStatus},
-	} {
-		t.Run(name, func(t *testing.T) {
-			oom, err := cgroup.New(nil).WatchOOM(func() {})
-			if err != nil {
-				t.Fatal(err)
+	oom, err := cgroup.New(nil).WatchOOM(func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Container{events: queue, oom: oom}
+	c.init = newProcess(c, "", nil, stdio.Config{}, nil)
+	p := newProcess(c, "e1", nil, stdio.Config{}, nil)
+	p.handle = slow{}
+	p.commit(OpStart)
+	p.commit(OpRun)
+	var begun, looking sync.WaitGroup
+	begun.Add(lookers)
+	var shown [lookers]Exit // the first time that it is shown as stopped
+	for i := range shown {
+		looking.Go(func() { // ends when p is stopped
+			s := p.Status()
+			begun.Done()
+			for s.State != Stopped {
+				s = p.Status()
 			}
-			c := &Container{events: queue, oom: oom}
-			c.init = newProcess(c, "", nil, stdio.Config{}, nil)
-			p := newProcess(c, "e1", nil, stdio.Config{}, nil)
-			p.handle = slow{}
-			for _, op := range tc.ops {
-				p.commit(op)
-			}
-			var begun, looking sync.WaitGroup
-			begun.Add(lookers)
-			var shown [lookers]Exit // the first time that it is shown as stopped
-			for i := range shown {
-				looking.Go(func() { // ends when p is stopped
-					s := p.Status()
-					begun.Done()
-					for s.State != Stopped {
-						s = p.Status()
-					}
-					shown[i] = s.Exit
-				})
-			}
-			begun.Wait()
-			tc.stop(p)
-			looking.Wait()
-			for _, exit := range shown {
-				if exit.Status != tc.want {
-					t.Errorf("stopped is shown with status %d, want %d", exit.Status, tc.want)
-				}
-			}
+			shown[i] = s.Exit
 		})
+	}
+	begun.Wait()
+	p.publishExit(Exit{Status: 7})
+	looking.Wait()
+	for _, exit := range shown {
+		if exit.Status != 7 {
+			t.Errorf("stopped is shown with status %d, want 7", exit.Status)
+		}
 	}
 }

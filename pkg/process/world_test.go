@@ -24,16 +24,16 @@ import (
 
 var ctx = context.Background()
 
-// world is a container over a fake runtime, with the events that were published. It is its own hook.
+// world is a container over a fake runtime, with the events that were published. It is its own record.
 type world struct {
-	process.NoHook
+	noRecord
 	*process.Container
 	t         *testing.T
 	runtime   *processtest.Runtime
 	queue     *event.Queue
 	pids      []int          // of init, as Created was told
 	exits     []process.Exit // of init, as Exited was told
-	removed   int            // calls of Removed
+	removed   int            // calls of Remove
 	removeErr error
 
 	mu      sync.Mutex
@@ -41,17 +41,23 @@ type world struct {
 	answer  func() error // to a delete event; nil takes it
 }
 
-func (w *world) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
-	w.pids = append(w.pids, init.Pid())
-	return nil
-}
+func (w *world) Created(pid int) { w.pids = append(w.pids, pid) }
 
 func (w *world) Exited(exit process.Exit) { w.exits = append(w.exits, exit) }
 
-func (w *world) Removed() error {
+func (w *world) Remove() error {
 	w.removed++
 	return w.removeErr
 }
+
+// noRecord is a [process.Record] that keeps nothing.
+type noRecord struct{}
+
+func (noRecord) Begin() error        { return nil }
+func (noRecord) Created(int)         {}
+func (noRecord) Exited(process.Exit) {}
+func (noRecord) Remove() error       { return nil }
+func (noRecord) Deleted()            {}
 
 // newWorld makes a container, whose processes die with the test at the latest.
 func newWorld(t *testing.T, r *processtest.Runtime, config process.Config) *world {
@@ -65,8 +71,8 @@ func newWorld(t *testing.T, r *processtest.Runtime, config process.Config) *worl
 			t.Error(err)
 		}
 	})
-	config.ID, config.Bundle = "c1", "/b"
-	config.Hooks, config.Exited = append(config.Hooks, w), w.Exited
+	config.ID, config.Bundle, config.Record = "c1", "/b", w
+	config.MayRestore = func() error { return nil }
 	c, err := process.New(t.Context(), r, w.queue, config)
 	must(t, err)
 	w.Container = c
@@ -139,7 +145,7 @@ func (w *world) delete(p *process.Process) error {
 		_, err := w.Delete(ctx)
 		return err
 	}
-	_, err := w.DeleteExec(ctx, p)
+	_, err := p.DeleteExec(ctx)
 	return err
 }
 

@@ -382,7 +382,7 @@ func TestStop_JoinsThatOfAContainer(t *testing.T) {
 				engine := newRuntime(unix.SIGTERM)
 				s, _ := runPod(t, engine)
 				runIn(t, s, "m", bundle)
-				first := func() error { return s.tasks.StopContainers(t.Context()) }
+				first := func() error { return s.tasks.StopContainers() }
 				second := func() error { return s.Stop(t.Context(), "s", tc.pod) }
 				if tc.podFirst {
 					first, second = second, first

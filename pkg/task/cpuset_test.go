@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"sandbox.internal/shim/pkg/internal/testx"
@@ -17,54 +16,53 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/process/processtest"
 	"sandbox.internal/shim/pkg/settings"
 )
 
 func TestCPUSet_RefusesSources(t *testing.T) {
-	const source, mems = "io.containerd.sandbox.v1/cpuset.source", "io.containerd.sandbox.v1/cpuset.mems"
-	v1 := func(s *Manager) { s.cgroups = cgroups.Hybrid }
-	for _, tc := range []struct {
-		name        string
+	const source, mems = settings.Prefix + "cpuset.source", settings.Prefix + "cpuset.mems"
+	v1 := func(m *Manager) { m.cgroups = cgroups.Hybrid }
+	for name, tc := range map[string]struct {
 		annotations map[string]string
-		options     options.Options
+		option      string
 		machine     func(*Manager)
 		class       error
 		want        string
 	}{
-		{"an unknown annotation", map[string]string{"io.containerd.sandbox.v1/cpuset.sauce": "x", "other/key": "x"}, options.Options{}, nil, errdefs.ErrInvalidArgument, `config.json: annotations: "io.containerd.sandbox.v1/cpuset.sauce": unknown; known with this prefix are ` + source + ", " + mems},
-		{"an empty source", map[string]string{source: ""}, options.Options{Settings: map[string]string{"CpusetSource": "/all"}}, nil, errdefs.ErrInvalidArgument, `config.json: annotations: ` + source + ` "": must be parent or the path of a cgroup, or several with commas between them`},
-		{"a value that is no bool", map[string]string{source: "/shared", mems: "yes"}, options.Options{}, nil, errdefs.ErrInvalidArgument, `config.json: annotations: ` + mems + ` "yes": must be true or false`},
-		{"memory nodes of no source", map[string]string{mems: "true"}, options.Options{}, nil, errdefs.ErrInvalidArgument, `config.json: annotations: ` + mems + ` "true": has no effect without ` + source},
-		{"cgroup v1", map[string]string{source: "/shared"}, options.Options{}, v1, errdefs.ErrFailedPrecondition, `config.json: annotations: ` + source + ` "/shared": needs a machine with cgroup v2 alone, the unified layout`},
-		{"cgroup v1 and the option", nil, options.Options{Settings: map[string]string{"CpusetSource": "/shared"}}, v1, errdefs.ErrFailedPrecondition, `runtime options: CpusetSource "/shared": needs a machine with cgroup v2 alone, the unified layout`},
-		{"a source that is not there", map[string]string{source: "/gone"}, options.Options{}, nil, errdefs.ErrNotFound, `config.json: annotations: ` + source + `: cpuset source "/gone": cgroup `},
-		{"sources that are not there", map[string]string{source: "/gone, /{id}"}, options.Options{}, nil, errdefs.ErrNotFound, `config.json: annotations: ` + source + ` "/gone, /{id}": none exists, the last: cpuset source "/c1": cgroup `},
-		{"sources for the tasks of Nomad alone", nil, options.Options{Settings: map[string]string{"CpusetSource": "{alloc}"}, File: "/etc/c.toml"}, nil, errdefs.ErrNotFound, `/etc/c.toml: CpusetSource: cpuset source "{alloc}": none of the list applies to container "c1"`},
-		{"a source elsewhere", nil, options.Options{Settings: map[string]string{"CpusetSource": "../x"}}, nil, errdefs.ErrInvalidArgument, `runtime options: CpusetSource: cpuset source "../x": must not have an element ..`},
+		"an unknown annotation":      {map[string]string{source + "s": "x"}, "", nil, errdefs.ErrInvalidArgument, `config.json: annotations: "` + source + `s": unknown`},
+		"cgroup v1":                  {map[string]string{source: "/shared"}, "", v1, errdefs.ErrFailedPrecondition, `config.json: annotations: ` + source + ` "/shared": needs a machine with cgroup v2`},
+		"cgroup v1 and the option":   {nil, "/shared", v1, errdefs.ErrFailedPrecondition, `runtime options: CpusetSource "/shared": needs a machine with cgroup v2`},
+		"a source that is not there": {map[string]string{source: "/gone", mems: "true"}, "", nil, errdefs.ErrNotFound, `config.json: annotations: ` + source + `: cpuset source "/gone": cgroup `},
+		"sources that are not there": {map[string]string{source: "/gone, /{id}"}, "", nil, errdefs.ErrNotFound, `config.json: annotations: ` + source + ` "/gone, /{id}": none exists, the last: cpuset source "/c1": cgroup `},
+		"sources for Nomad's tasks":  {nil, "{alloc}", nil, errdefs.ErrNotFound, `runtime options: CpusetSource: cpuset source "{alloc}": none of the list applies to container "c1"`},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			s, engine := newFollowed(t)
+		t.Run(name, func(t *testing.T) {
+			m, r, _ := newFollowed(t)
 			if tc.machine != nil {
-				tc.machine(s)
+				tc.machine(m)
 			}
 			destroyed := 0
-			engine.destroy = func() error { destroyed++; return nil }
+			r.Do("destroy", func(process.Config) error { destroyed++; return nil })
 			spec := goodSpec()
 			spec.Annotations = tc.annotations
 			bundle := testx.NewBundle(t, spec)
 			before := testx.Files(t, bundle)
-			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(tc.options)})
-			testx.WantError(t, err, tc.class, `container "c1": `+tc.want)
-			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("Create = %q, of which the second line is not the cause", err)
+			o := allowing(options.Options{Settings: map[string]string{"CpusetSource": tc.option}})
+			if tc.option == "" {
+				o.Settings = nil
 			}
+			_, err := m.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: o})
+			testx.WantError(t, err, tc.class, `container "c1": `+tc.want)
 			if got := testx.Files(t, bundle); got != before {
 				t.Errorf("files = %q, want %q", got, before)
 			}
-			if destroyed != len(engine.made) {
-				t.Errorf("%d containers made, %d destroyed", len(engine.made), destroyed)
+			if made := len(r.Containers()); destroyed != made {
+				t.Errorf("%d containers made, %d destroyed", made, destroyed)
 			}
 		})
 	}
@@ -72,9 +70,9 @@ func TestCPUSet_RefusesSources(t *testing.T) {
 
 // newFollowed is a sandbox on a tree of directories in place of cgroups, where /shared has the CPUs 0-1 and the container is
 // /pod/c1. Nothing tells it of changes.
-func newFollowed(t *testing.T) (*Manager, *fakeEngine) {
+func newFollowed(t *testing.T) (m *Manager, r *processtest.Runtime, root string) {
 	t.Helper()
-	root := t.TempDir()
+	root = t.TempDir()
 	for dir, cpus := range map[string]string{"": "0-3", "shared": "0-1", "pod": "0-3", "pod/c1": "0-3"} {
 		testx.Must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 		for file, text := range map[string]string{
@@ -83,11 +81,13 @@ func newFollowed(t *testing.T) (*Manager, *fakeEngine) {
 			testx.Must(t, os.WriteFile(filepath.Join(root, dir, file), []byte(text+"\n"), 0o600))
 		}
 	}
-	engine := &fakeEngine{cgroup: filepath.Join(root, "pod/c1")}
-	s := newManager(t, engine)
-	s.cgroups, s.cpusets = cgroups.Unified, cpuset.New(root, cpuset.Inotify)
-	t.Cleanup(s.Close)
-	return s, engine
+	testx.Write(t, filepath.Join(root, "pod/c1/memory.events"), "oom_kill 0\n")
+	r = newRuntime()
+	r.Group = cgroup.New(map[string]string{"": filepath.Join(root, "pod/c1")})
+	m = newManager(t, r)
+	m.cgroups, m.cpusets = cgroups.Unified, cpuset.New(root, cpuset.Inotify)
+	t.Cleanup(m.Close)
+	return m, r, root
 }
 
 // createFollowed makes c1, which follows /shared.
@@ -100,37 +100,37 @@ func createFollowed(t *testing.T, s *Manager, checkpoint string) *Task {
 	return c
 }
 
-func wantCPUSet(t *testing.T, when string, e *fakeEngine, want string) {
+func wantCPUSet(t *testing.T, when, root, want string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(e.cgroup, "cpuset.cpus"))
+	text, err := os.ReadFile(filepath.Join(root, "pod/c1/cpuset.cpus"))
 	if err != nil || string(text) != want+"\n" {
 		t.Errorf("%s: cpuset.cpus = %q, %v, want %q", when, text, err, want)
 	}
 }
 
 func TestCPUSet_FollowsFromCreateToDelete(t *testing.T) {
-	s, engine := newFollowed(t)
+	s, r, root := newFollowed(t)
 	c := createFollowed(t, s, "")
-	wantCPUSet(t, "after Create", engine, "0-1")
-	if want := []string{"0-1/0"}; !slices.Equal(engine.kept, want) {
-		t.Errorf("kept %q, want %q", engine.kept, want)
+	wantCPUSet(t, "after Create", root, "0-1")
+	if _, kept := r.Containers()[0].Written(); !slices.Equal(kept, []string{"0-1/0"}) {
+		t.Errorf("kept %q, want 0-1/0", kept)
 	}
 	state := c.CPUSet()
 	if state == nil || filepath.Base(state.Source) != "shared" || state.CPUs.String() != "0-1" ||
 		state.Mems.String() != "0" || state.Writes != 2 || state.Err != nil {
 		t.Errorf("CPUSet = %+v", state)
 	}
-	engine.destroy = func() error {
+	r.Do("destroy", func(process.Config) error {
 		if c.CPUSet() != nil {
 			t.Error("the container follows while its cgroup is removed")
 		}
 		return nil
-	}
+	})
 	remove(t, s, "c1")
 }
 
 func TestCPUSet_IsPinnedByUpdate(t *testing.T) {
-	s, engine := newFollowed(t)
+	s, r, _ := newFollowed(t)
 	c := createFollowed(t, s, "")
 	testx.Must(t, c.Init().Start(t.Context()))
 	pinned := func() bool {
@@ -138,7 +138,6 @@ func TestCPUSet_IsPinnedByUpdate(t *testing.T) {
 		return state != nil && state.Pinned
 	}
 	during := false
-	engine.update = func() error { during = pinned(); return nil }
 	for _, tc := range []struct {
 		name    string
 		r       specs.LinuxResources
@@ -152,7 +151,7 @@ func TestCPUSet_IsPinnedByUpdate(t *testing.T) {
 		{"other resources again", specs.LinuxResources{}, nil, true, true},
 		{"other CPUs, which are refused", specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "9"}}, errdefs.ErrInvalidArgument, true, true},
 	} {
-		engine.update = func() error { during = pinned(); return tc.refused }
+		r.Do("update", func(process.Config) error { during = pinned(); return tc.refused })
 		if err := c.Update(t.Context(), &tc.r); !errors.Is(err, tc.refused) {
 			t.Errorf("%s: Update = %v, want %v", tc.name, err, tc.refused)
 		}
@@ -167,18 +166,18 @@ func TestCPUSet_IsPinnedByUpdate(t *testing.T) {
 
 // There is no cgroup before the processes are there.
 func TestCPUSet_OfARestoredContainerFollowsFromStart(t *testing.T) {
-	s, engine := newFollowed(t)
+	s, _, root := newFollowed(t)
 	c := createFollowed(t, s, "/image")
-	wantCPUSet(t, "after Create", engine, "")
+	wantCPUSet(t, "after Create", root, "")
 	testx.Must(t, c.Init().Start(t.Context()))
-	wantCPUSet(t, "after Start", engine, "0-1")
+	wantCPUSet(t, "after Start", root, "0-1")
 	end(t, s, c)
 }
 
 func TestCPUSet_RestoreFailsWithoutTheSource(t *testing.T) {
-	s, engine := newFollowed(t)
+	s, _, root := newFollowed(t)
 	c := createFollowed(t, s, "/image")
-	testx.Must(t, os.RemoveAll(filepath.Join(filepath.Dir(filepath.Dir(engine.cgroup)), "shared")))
+	testx.Must(t, os.RemoveAll(filepath.Join(root, "shared")))
 	testx.WantError(t, c.Init().Start(t.Context()), errdefs.ErrNotFound, "cpuset.source", "shared")
 	remove(t, s, "c1")
 }
@@ -187,8 +186,7 @@ func TestCPUSet_RestoreFailsWithoutTheSource(t *testing.T) {
 // of these has a scope without a list of its own (Nomad 1.7, client/lib/cgroupslib). Its tasks share, or have a list.
 func TestCPUSet_InNomadsCgroups(t *testing.T) {
 	const alloc = "0f5ad3c0-1234-5678-9abc-def012345678"
-	s, engine := newFollowed(t)
-	root := filepath.Dir(filepath.Dir(engine.cgroup))
+	s, _, root := newFollowed(t)
 	assign := func(dir, cpus string) {
 		t.Helper()
 		testx.Must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
@@ -210,12 +208,12 @@ func TestCPUSet_InNomadsCgroups(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			assign("pod/c1", "")
-			testx.Must(t, os.WriteFile(filepath.Join(engine.cgroup, "cpuset.cpus.effective"), []byte("0-3\n"), 0o600))
+			testx.Must(t, os.WriteFile(filepath.Join(root, "pod/c1/cpuset.cpus.effective"), []byte("0-3\n"), 0o600))
 			spec := goodSpec()
 			spec.Linux.Resources = &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: tc.own}}
 			_, err := s.Create(t.Context(), CreateRequest{ID: tc.id, Bundle: testx.NewBundle(t, spec), Options: options.Options{Settings: map[string]string{"CpusetSource": tc.source}}})
 			testx.Must(t, err)
-			wantCPUSet(t, "after Create", engine, tc.want)
+			wantCPUSet(t, "after Create", root, tc.want)
 			remove(t, s, tc.id)
 		})
 	}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
@@ -26,17 +25,15 @@ import (
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stdio"
-	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // CreateRequest is Task.Create.
 type CreateRequest struct {
-	ID     string
-	Bundle string // absolute path
-	Rootfs []mount.Mount
-	IO     stdio.Config
-	// Checkpoint is the directory of an image to restore from; empty for a fresh container.
-	Checkpoint string
+	ID         string
+	Bundle     string // absolute path
+	Rootfs     []mount.Mount
+	IO         stdio.Config
+	Checkpoint string // directory of an image to restore from; empty for a fresh container
 	Options    options.Options
 }
 
@@ -48,8 +45,9 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Task, err 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := m.reserve(r.ID, cancel); err != nil {
-		return nil, err
+	adapt, err := m.reserve(r.ID, cancel)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	defer func() {
 		m.finishCreate(r.ID, made) // nil after a panic too: the delete command removes what is left
@@ -57,7 +55,7 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Task, err 
 			made.Init().OpenStdin() // a client finds the container at the end of its input
 		}
 	}()
-	c, config, err := m.prepare(r)
+	c, config, err := m.prepare(r, adapt)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
@@ -67,17 +65,17 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Task, err 
 	return c, nil
 }
 
-// prepare reads and checks what the request and the bundle say.
-func (m *Manager) prepare(r CreateRequest) (c *Task, config process.Config, err error) {
+// prepare reads and checks the request and the bundle.
+func (m *Manager) prepare(r CreateRequest, adapt adapt) (c *Task, config process.Config, err error) {
 	spec, err := m.spec(r)
+	if err == nil {
+		err = adapt(spec)
+	}
 	if err != nil {
 		return nil, config, err
 	}
 	set, err := m.settings.Parse(spec, r.Options, m.io.Namespace, r.ID)
 	if err != nil {
-		return nil, config, err
-	}
-	if err := checkVerdictFile(set.VerdictFile); err != nil {
 		return nil, config, err
 	}
 	c = &Task{
@@ -88,7 +86,7 @@ func (m *Manager) prepare(r CreateRequest) (c *Task, config process.Config, err 
 		return nil, config, err
 	}
 	if r.Checkpoint != "" {
-		err := extension.RefuseCheckpoint(c.parts, "cannot be restored from a checkpoint", errdefs.ErrInvalidArgument)
+		err = extension.RefuseCheckpoint(c.parts, "cannot be restored from a checkpoint", errdefs.ErrInvalidArgument)
 		if err != nil {
 			return nil, config, err
 		}
@@ -98,7 +96,7 @@ func (m *Manager) prepare(r CreateRequest) (c *Task, config process.Config, err 
 	return c, config, nil
 }
 
-// spec reads and checks the OCI configuration, and adds what the pod contributes to it.
+// spec reads and checks the OCI configuration.
 func (m *Manager) spec(r CreateRequest) (*specs.Spec, error) {
 	if !filepath.IsAbs(r.Bundle) {
 		return nil, fmt.Errorf("bundle %q: must be an absolute path: %w", r.Bundle, errdefs.ErrInvalidArgument)
@@ -107,36 +105,18 @@ func (m *Manager) spec(r CreateRequest) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkSpec(spec); err != nil {
-		return nil, fmt.Errorf("%s: %w", specFile, err)
-	}
-	if err := m.CheckAnnotations(spec.Annotations); err != nil {
+	if err := cmp.Or(checkSpec(spec), m.CheckAnnotations(spec.Annotations)); err != nil {
 		return nil, fmt.Errorf("%s: %w", specFile, err)
 	}
 	if spec.Process.Terminal != r.IO.Terminal {
 		return nil, fmt.Errorf("terminal: the request says %t, process.terminal in %s says %t: %w",
 			r.IO.Terminal, specFile, spec.Process.Terminal, errdefs.ErrInvalidArgument)
 	}
-	adapt, err := m.admit()
-	if err != nil {
-		return nil, err
-	}
-	return spec, adapt(spec)
+	return spec, nil
 }
 
-func checkVerdictFile(file settings.Value) error {
-	if !file.IsSet() {
-		return nil
-	}
-	dir, err := unixfile.OpenDir(filepath.Dir(file.Text))
-	if err != nil {
-		return file.Refuse("in a directory that exists, without symbolic links in the path")
-	}
-	return dir.Close()
-}
-
-// config returns the configuration for pkg/process, without hooks. containerd's clients cannot always say that the
-// cgroup driver is systemd's, but the form of cgroupsPath does.
+// config returns the configuration for pkg/process, without hooks. The cgroup driver is systemd's also if only the form
+// of cgroupsPath says so: not every client can name the driver.
 func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Settings) process.Config {
 	r.IO.ID, r.IO.Host, r.IO.SplitStderr = r.ID, m.io, !ofCRI(spec)
 	rootfs := spec.Root.Path
@@ -164,8 +144,8 @@ func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Setting
 	}
 }
 
-// ioOwner returns who owns the pipes of a container, so that its programs can open them again as /dev/stdout: whom the
-// options name, or else the container's root. Docker names nobody to a runtime whose type is not that of runc's shim.
+// ioOwner returns the owner of the pipes of a container, whose programs open them again as /dev/stdout: the user that
+// the options name, or else the container's root. Docker names a user only to runc's shim.
 func ioOwner(o options.Options, linux *specs.Linux) idmap.Owner {
 	named := idmap.Owner{UID: int(o.IoUid), GID: int(o.IoGid)}
 	if named != (idmap.Owner{}) {
@@ -174,7 +154,7 @@ func ioOwner(o options.Options, linux *specs.Linux) idmap.Owner {
 	return idmap.Root(linux.UIDMappings, linux.GIDMappings)
 }
 
-// addHooks adds to config the hooks for what c has in addition to what the runtime makes.
+// addHooks adds to config what c has in addition to what the runtime makes.
 func (m *Manager) addHooks(c *Task, config *process.Config, image []mount.Mount, set settings.Settings) {
 	record := &record{index: &m.index, id: config.ID, bundle: config.Bundle, parts: c.parts, state: cleanup.State{
 		Root: config.Root, SystemdCgroup: config.SystemdCgroup,
@@ -182,22 +162,20 @@ func (m *Manager) addHooks(c *Task, config *process.Config, image []mount.Mount,
 	if set.StopIsSet { // else the delete command kills immediately
 		record.state.Stop = set.Stop
 	}
-	config.Exited, config.Deleted = record.Exited, record.Deleted
-	hooks := []process.Hook{firstHook{record: record}}
+	config.Record = record
 	if len(image) > 0 {
-		hooks = append(hooks, &rootfsHook{image: image, suspend: m.io.Children.Suspend, bundle: config.Bundle})
+		config.Hooks = append(config.Hooks, &rootfsHook{image: image, suspend: m.io.Children.Suspend, bundle: config.Bundle})
 	}
 	if set.CPUSetSource.IsSet() {
 		follows := cpuset.NewHook(m.cpusets, m.cgroups, set.CPUSetSource, set.CPUSetSources, set.CPUSetMems)
-		hooks, config.CPUSet = append(hooks, follows), follows
+		config.Hooks, config.CPUSet = append(config.Hooks, follows), follows
 	}
 	for _, p := range c.parts {
-		hooks = append(hooks, p)
+		config.Hooks = append(config.Hooks, p)
 	}
-	config.Hooks = append(hooks, lastHook{record: record})
 }
 
-// record is what the delete command has to know (pkg/cleanup). Calls are one at a time.
+// record is what the delete command has to know (pkg/cleanup). It implements [process.Record].
 type record struct {
 	index      *cleanup.Index
 	id, bundle string
@@ -219,46 +197,33 @@ func (r *record) update() {
 	}
 }
 
+func (r *record) Begin() error {
+	// An earlier container with this bundle may have left an answer.
+	if err := cleanup.RemoveAnswer(r.bundle); err != nil {
+		return err
+	}
+	if err := r.index.Add(r.id, r.bundle, r.state.Root); err != nil {
+		return fmt.Errorf("list it for the delete command: %w", err)
+	}
+	return r.write()
+}
+
+func (r *record) Created(pid int) {
+	r.state.Pid = pid
+	r.update()
+}
+
 func (r *record) Exited(exit process.Exit) {
 	r.state.Exit = &exit
 	r.update()
 }
 
+func (r *record) Remove() error {
+	err := cleanup.RemoveState(r.bundle)
+	return errors.Join(err, r.index.Remove(r.id, r.bundle))
+}
+
 func (r *record) Deleted() { r.index.LeaveAnswer(r.bundle, r.state) }
-
-// firstHook makes the record before anything else is made.
-type firstHook struct {
-	process.NoHook
-	*record
-}
-
-func (h firstHook) Prepare(context.Context, *process.Config) error {
-	// An earlier container with this bundle may have left it.
-	if err := cleanup.RemoveAnswer(h.bundle); err != nil {
-		return err
-	}
-	if err := h.index.Add(h.id, h.bundle, h.state.Root); err != nil {
-		return fmt.Errorf("list it for the delete command: %w", err)
-	}
-	return h.write()
-}
-
-func (h firstHook) Removed() error {
-	err := cleanup.RemoveState(h.bundle)
-	return errors.Join(err, h.index.Remove(h.id, h.bundle))
-}
-
-// lastHook adds to the record what is known when init exists.
-type lastHook struct {
-	process.NoHook
-	*record
-}
-
-func (h lastHook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
-	h.state.Pid = init.Pid()
-	h.update()
-	return nil
-}
 
 // rootfsHook mounts an image.
 type rootfsHook struct {
@@ -266,42 +231,26 @@ type rootfsHook struct {
 	image   []mount.Mount
 	suspend func() (resume func()) // suspends the reaper while mount helpers may run
 	bundle  string
-	made    string // directory that Prepare made, or ""
-	mounted bool   // something is, perhaps only the first of several mounts
+	mounted bool // something is, perhaps only the first of several mounts
 }
 
 func (h *rootfsHook) Prepare(context.Context, *process.Config) error {
 	defer h.suspend()()
 	target := filepath.Join(h.bundle, rootfsDir)
-	if err := os.Mkdir(target, 0o711); err == nil {
-		h.made = target
-	} else if !errors.Is(err, os.ErrExist) {
+	if err := os.Mkdir(target, 0o711); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
 	h.mounted = true
 	if err := mount.All(h.image, target); err != nil {
-		return fmt.Errorf("mount root file system %s: %w", describe(h.image), err)
+		return fmt.Errorf("mount root file system %+v: %w", h.image, err)
 	}
 	return nil
 }
 
-func describe(mounts []mount.Mount) string {
-	var all []string
-	for _, m := range mounts {
-		all = append(all, fmt.Sprintf("%s %q (%s)", m.Type, m.Source, strings.Join(m.Options, ",")))
-	}
-	return strings.Join(all, " + ")
-}
-
 // Removed leaves what the client mounted itself.
 func (h *rootfsHook) Removed() error {
-	if h.mounted {
-		if err := cleanup.UnmountRootfs(h.bundle); err != nil {
-			return err
-		}
-	}
-	if h.made == "" {
+	if !h.mounted {
 		return nil
 	}
-	return unixfile.Remove(h.made)
+	return cleanup.UnmountRootfs(h.bundle)
 }

@@ -48,7 +48,7 @@ func TestCreate_FailureLeavesNothing(t *testing.T) {
 		}, want: []string{"shim.json"}},
 		{name: "a mount of an unknown type", change: func(r *CreateRequest) {
 			r.Rootfs = []mount.Mount{{Type: "nosuchfs", Source: "src", Options: []string{"ro", "x=1"}}}
-		}, want: []string{"root file system", "nosuchfs", `"src"`, "ro,x=1"}},
+		}, want: []string{"root file system", "nosuchfs", "src", "ro x=1"}},
 		{name: "the second of two mounts", change: func(r *CreateRequest) {
 			r.Rootfs = append(tmpfs(), mount.Mount{Type: "bind", Source: "/nowhere", Options: []string{"bind"}})
 		}, want: []string{"/nowhere"}},
@@ -57,11 +57,6 @@ func TestCreate_FailureLeavesNothing(t *testing.T) {
 		{name: "an engine that fails", change: func(r *CreateRequest) { r.Rootfs = tmpfs() }, engine: func(process.Config) error { return broken }, class: broken, want: []string{"c1"}},
 		{name: "an id that is a path", change: func(r *CreateRequest) { r.ID = "../../etc" }, class: invalid, want: []string{"id", "../../etc"}},
 		{name: "no id", change: func(r *CreateRequest) { r.ID = "" }, class: invalid, want: []string{"id"}},
-		{name: "an engine that fails, without a directory for the root file system", bundle: func(t *testing.T, b string) string {
-			t.Helper()
-			testx.Must(t, os.Remove(filepath.Join(b, rootfsDir))) // containerd makes it, but another client need not
-			return b
-		}, change: func(r *CreateRequest) { r.Rootfs = tmpfs() }, engine: func(process.Config) error { return broken }, class: broken},
 		{name: "a context that has ended", change: func(r *CreateRequest) { r.Rootfs = tmpfs() }, ended: true, class: context.Canceled},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -78,7 +73,8 @@ func TestCreate_FailureLeavesNothing(t *testing.T) {
 				tc.change(&r)
 			}
 			before := testx.Files(t, bundle) // as containerd, or another client, left it
-			engine := &fakeEngine{create: tc.engine}
+			engine := newRuntime()
+			engine.Do("create", tc.engine)
 			s := newManager(t, engine)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -98,8 +94,8 @@ func TestCreate_FailureLeavesNothing(t *testing.T) {
 			}
 			_, err = s.Container("c1")
 			testx.WantError(t, err, errdefs.ErrNotFound)
-			engine.create = nil
-			create(t, s, "c1", testx.NewBundle(t, goodSpec()))
+			engine.Do("create", nil)
+			create(t, s, "c1", goodSpec())
 			remove(t, s, "c1")
 		})
 	}
@@ -145,11 +141,11 @@ func TestCreate_AsksTheRuntime(t *testing.T) {
 			spec := goodSpec()
 			tc.spec(spec)
 			bundle := testx.NewBundle(t, spec)
-			engine := &fakeEngine{}
+			engine := newRuntime()
 			s := newManager(t, engine)
 			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: tc.options})
 			testx.Must(t, err)
-			got := engine.made[0]
+			got := engine.Containers()[0].Config
 			if got.Options != tc.want {
 				t.Errorf("options = %+v, want %+v", got.Options, tc.want)
 			}
@@ -160,7 +156,7 @@ func TestCreate_AsksTheRuntime(t *testing.T) {
 				t.Errorf("id, bundle, rootfs = %q, %q, %q, want c1, %q, %q", got.ID, got.Bundle, got.Rootfs, bundle, tc.rootfs)
 			}
 			rec, err := cleanup.ReadState(bundle)
-			if err != nil || rec.Root != tc.want.Root || rec.SystemdCgroup != tc.want.SystemdCgroup || rec.Pid != 4321 || rec.Exit != nil {
+			if err != nil || rec.Root != tc.want.Root || rec.SystemdCgroup != tc.want.SystemdCgroup || rec.Pid != 101 || rec.Exit != nil {
 				t.Errorf("state = %+v, %v", rec, err)
 			}
 			remove(t, s, "c1")
@@ -181,28 +177,28 @@ func cleanUp(t *testing.T, bundle string) (int, process.Exit, error) {
 // The shim writes init's exit before it tells it, so that a delete command that
 // comes after its death answers with it.
 func TestExit_IsOnDisk(t *testing.T) {
-	s := newManager(t, &fakeEngine{destroy: func() error { return errors.New("the shim dies here") }})
-	bundle := testx.NewBundle(t, goodSpec())
-	c := create(t, s, "c1", bundle)
+	engine := newRuntime()
+	engine.Fail("destroy", errors.New("the shim dies here"))
+	c := create(t, newManager(t, engine), "c1", goodSpec())
 	testx.Must(t, c.Init().Start(t.Context()))
 	testx.Must(t, c.Init().Kill(15))
 	want, err := c.Init().Wait(t.Context())
 	testx.Must(t, err)
-	pid, got, err := cleanUp(t, bundle)
-	if err != nil || pid != 4321 || got.Status != 128+15 || !got.At.Equal(want.At) {
-		t.Errorf("Remove = %d, %+v, %v, want 4321, %+v", pid, got, err, want)
+	pid, got, err := cleanUp(t, c.Init().Status().Bundle)
+	if err != nil || pid != 101 || got.Status != 128+15 || !got.At.Equal(want.At) {
+		t.Errorf("Remove = %d, %+v, %v, want 101, %+v", pid, got, err, want)
 	}
 }
 
 func TestCreate_FailsWhereItCannotBeListed(t *testing.T) {
-	engine := &fakeEngine{}
+	engine := newRuntime()
 	s := newManager(t, engine)
 	home, bundle := testx.NewBundle(t, nil), testx.NewBundle(t, goodSpec())
 	s.KeepIndex(home, "/the/socket", nil)
 	testx.Must(t, os.Mkdir(filepath.Join(home, "shim.pod.json"), 0o700)) // the name is taken
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
 	testx.WantText(t, err, `"c1"`, "shim.pod.json")
-	if len(engine.made) > 0 {
+	if len(engine.Containers()) > 0 {
 		t.Error("the container was made all the same")
 	}
 	if got, want := testx.Files(t, bundle), "config.json"+" "+"rootfs"; got != want {
@@ -216,7 +212,9 @@ func TestCreate_WhatIsLeftIsFoundByTheDeleteCommand(t *testing.T) {
 	broken := fmt.Errorf("broken: %w", errdefs.ErrFailedPrecondition)
 	bundle := testx.NewBundle(t, goodSpec())
 	r := CreateRequest{ID: "c1", Bundle: bundle, Options: options.Options{Root: "/run/client"}}
-	s := newManager(t, &fakeEngine{create: func(process.Config) error { return errors.Join(broken, process.ErrLeft) }})
+	engine := newRuntime()
+	engine.Fail("create", errors.Join(broken, process.ErrLeft))
+	s := newManager(t, engine)
 	_, err := s.Create(t.Context(), r)
 	if !errors.Is(err, broken) {
 		t.Errorf("Create = %v, want %v", err, broken)

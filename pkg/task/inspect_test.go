@@ -16,7 +16,7 @@ import (
 )
 
 func TestInspect_TellsOfTheCPUSet(t *testing.T) {
-	s, _ := newFollowed(t)
+	s, _, _ := newFollowed(t)
 	c := createFollowed(t, s, "")
 	got := c.Inspect(inspect.MaxExecs).CPUSet
 	if got == nil || filepath.Base(got.Source) != "shared" || got.CPUs != "0-1" || got.Mems != "0" || got.Writes != 2 || got.Pinned || got.Error != "" {
@@ -28,13 +28,11 @@ func TestInspect_TellsOfTheCPUSet(t *testing.T) {
 	}
 }
 
-func TestInspect_TellsOfSettingsReadinessAndTheHost(t *testing.T) {
-	h := host(t)
-	spec := annotated("notify", "true", "host-rootfs", h+"/usr,"+h+"/opt:/o:rw", "host-rootfs.mask", "none")
-	spec.Root.Path = t.TempDir()
-	s := newManager(t, &fakeEngine{pid: nobody})
+func TestInspect_TellsOfSettingsAndReadiness(t *testing.T) {
+	s := newManager(t, newRuntime())
 	o := allowing(options.Options{Settings: map[string]string{"StopTimeout": "3s"}})
-	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: testx.NewBundle(t, spec), Options: o})
+	r := CreateRequest{ID: "c1", Bundle: testx.NewBundle(t, annotated("notify", "true")), Options: o}
+	c, err := s.Create(t.Context(), r)
 	testx.Must(t, err)
 	got := c.Inspect(inspect.MaxExecs)
 	if got.ID != "c1" || got.State != "created" || got.Launch.Init != inspect.ByLauncher || got.CPUSet != nil {
@@ -42,11 +40,6 @@ func TestInspect_TellsOfSettingsReadinessAndTheHost(t *testing.T) {
 	}
 	if got.Notify == nil || *got.Notify != (inspect.Notify{}) {
 		t.Errorf("readiness = %+v, want that it told nothing", got.Notify)
-	}
-	want := []inspect.HostDirectory{{Host: h + "/usr", Container: h + "/usr"}, {Host: h + "/opt", Container: "/o", Writable: true}}
-	slices.SortFunc(got.HostRootfs, func(a, b inspect.HostDirectory) int { return len(b.Container) - len(a.Container) })
-	if !slices.Equal(got.HostRootfs, want) {
-		t.Errorf("directories of the host = %+v, want %+v", got.HostRootfs, want)
 	}
 	for _, want := range []inspect.Setting{
 		{Name: "notify", Option: "Notify", Value: "true", Origin: inspect.FromAnnotation},

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -19,6 +21,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/extension"
+	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
@@ -26,8 +29,8 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// Start runs the program of init, or an exec. If init reports when it is ready, Start returns then. It fails if init is
-// not ready in time, or exits before; then init has exited and its exit is published.
+// Start runs the program of init, or an exec. If init reports when it is ready, Start returns then, whether ctx has
+// ended or not. It fails if init is not ready in time, or exits before; then init has exited and its exit is published.
 func (m *Manager) Start(ctx context.Context, containerID, execID string) (*process.Process, error) {
 	c, err := m.Container(containerID)
 	if err != nil {
@@ -45,32 +48,12 @@ func (m *Manager) Start(ctx context.Context, containerID, execID string) (*proce
 	}
 	for _, part := range c.parts {
 		if part.AwaitReady != nil {
-			return p, c.awaitReady(ctx, part.AwaitReady)
+			if err := part.AwaitReady(p); err != nil {
+				return nil, fmt.Errorf("container %q: start: %w", containerID, err)
+			}
 		}
 	}
 	return p, nil
-}
-
-// awaitReady waits until init reports that it is ready. The wait continues in the background when ctx ends: init runs,
-// and has to be ready in time even if containerd is restarted meanwhile.
-func (c *Task) awaitReady(ctx context.Context, await func(init *process.Process) error) error {
-	ready := make(chan error, 1)
-	go func() { // ends with the time-out or init's exit at the latest; Start succeeds once, so it is the only one
-		err := await(c.Init())
-		if err != nil {
-			err = fmt.Errorf("container %q: start: %w", c.ID(), err)
-			if ctx.Err() != nil {
-				log.L.WithError(err).Error("nobody waits for this start any more")
-			}
-		}
-		ready <- err
-	}()
-	select {
-	case err := <-ready:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("container %q: start: not ready yet: %w", c.ID(), ctx.Err())
-	}
 }
 
 // Exec registers an exec of c; Start runs it.
@@ -90,48 +73,36 @@ func (m *Manager) Exec(c *Task, execID string, spec *specs.Process, io stdio.Con
 			p.Exec(spec)
 		}
 	}
-	io.ID, io.Host = execID, m.io
-	io.SplitStderr = !c.ofCRI
+	io.ID, io.Host, io.SplitStderr = execID, m.io, !c.ofCRI
 	return c.AddExec(execID, spec, io)
 }
 
 // Delete removes a container whose init has exited or was never started, or an exec of it. A failed Delete can be
 // retried. A repeated Delete of a container returns the same status: its first caller may have given up, which ttrpc
-// does not tell the shim. Delete cancels a Create under way; the container is then not found, unless it had been
-// created.
+// does not tell the shim. Delete cancels a Create under way, since containerd deletes what its client no longer waits
+// for (core/runtime/v2, TaskManager.Create).
 func (m *Manager) Delete(ctx context.Context, containerID, execID string) (process.Status, error) {
-	if execID == "" {
-		// containerd deletes what its client no longer waits for, and ends the shim only when that worked
-		// (core/runtime/v2, TaskManager.Create).
-		if err := m.cancelCreate(ctx, containerID); err != nil {
+	if execID != "" {
+		p, err := m.Process(containerID, execID)
+		if err != nil {
 			return process.Status{}, err
 		}
-		if status, ok := m.deletedStatus(containerID); ok {
-			return status, nil
-		}
+		return p.DeleteExec(ctx)
+	}
+	if err := m.cancelCreate(ctx, containerID); err != nil {
+		return process.Status{}, err
+	}
+	if status, ok := m.deletedStatus(containerID); ok {
+		return status, nil
 	}
 	c, err := m.Container(containerID)
 	if err != nil {
 		return process.Status{}, err
 	}
-	if execID != "" {
-		p, err := c.Process(execID)
-		if err != nil {
-			return process.Status{}, err
-		}
-		return c.DeleteExec(ctx, p)
-	}
 	defer m.releaseDeleted(c) // after TaskDelete is published, or Shutdown could come before it
 	status, err := c.Delete(ctx)
 	if last := c.Init().Status(); err != nil && last.State == process.Deleted { // another Delete was first
 		return last, nil
-	}
-	if err == nil {
-		c.mu.Lock()
-		if c.stats != nil {
-			c.stats.Close() // the cgroup is gone, so a Metrics under way opens nothing again
-		}
-		c.mu.Unlock()
 	}
 	return status, err
 }
@@ -140,9 +111,8 @@ func (m *Manager) Delete(ctx context.Context, containerID, execID string) (proce
 // internal/cri/annotations).
 const criTypeAnnotation = "io.kubernetes.cri.container-type"
 
-// ofCRI reports whether CRI made the container. CRI also makes a fifo for the stderr of an exec with a terminal, but
-// never reads it (internal/cri/io/exec_io.go, Attach): with a separate stderr `kubectl exec -it` would show none, and
-// no shell would be interactive.
+// ofCRI reports whether CRI made the container. CRI makes a fifo for the stderr of an exec with a terminal, but never
+// reads it (internal/cri/io/exec_io.go, Attach).
 func ofCRI(spec *specs.Spec) bool { return spec.Annotations[criTypeAnnotation] != "" }
 
 // Task is a container and what the Manager knows about it.
@@ -161,27 +131,20 @@ type Task struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	stats *stats.Reader // nil until first used: a container to be restored has no cgroup yet
-	// +checklocks:mu
-	stopBy time.Time // end of the grace of the Stop under way; zero before it
 }
 
-// PIDs returns the processes in the container's cgroup or, without one, those that Processes knows. If there are none,
-// because init has exited and its exit is or will be published, it returns the pid that init had: when containerd
-// starts, it deletes a container without a pid (core/runtime/v2/shim_load.go), and nobody would learn how it ended. A
-// cgroup that is a systemd scope is gone by then. A container that is to be restored has no processes before it is
-// started; for the same reason the error is then not errdefs.ErrNotFound.
+// PIDs returns the processes in the container's cgroup. If there are none, or there is no cgroup, it returns the first
+// processes of the container, even after its exit, and of its execs: when containerd starts, it deletes a container
+// without a pid (core/runtime/v2/shim_load.go), and nobody would learn how it ended. For the same reason the error for
+// a container that is to be restored is not errdefs.ErrNotFound.
 func (c *Task) PIDs() ([]int, error) {
-	if c.Restored() && c.Init().Pid() == 0 {
+	if c.Init().Pid() == 0 {
 		return nil, fmt.Errorf("container %q: it is restored when it is started, and has no processes before: %w",
 			c.ID(), errdefs.ErrFailedPrecondition)
 	}
 	pids, err := c.Cgroup().Procs()
-	if c.Cgroup().IsNone() {
-		_, first := c.Owners()
-		pids, err = descendants(first), nil
-	}
-	if init := c.Init().Pid(); init != 0 && (err == nil && len(pids) == 0 || errdefs.IsNotFound(err)) {
-		return []int{init}, nil
+	if errdefs.IsNotFound(err) || err == nil && len(pids) == 0 {
+		return slices.Sorted(maps.Keys(c.first())), nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", c.ID(), err)
@@ -190,20 +153,18 @@ func (c *Task) PIDs() ([]int, error) {
 }
 
 // Metrics returns the metrics of the container's cgroup as containerd's message for the cgroup version. The error is
-// errdefs.ErrNotFound when the cgroup is gone, and errdefs.ErrNotImplemented for a container that has none, which a
-// shim that is root only in a user namespace makes.
-func (c *Task) Metrics() (stats.Metrics, error) {
+// errdefs.ErrNotFound when the cgroup is gone, and errdefs.ErrNotImplemented for a container without one, as in a user
+// namespace.
+func (c *Task) Metrics() (m stats.Metrics, err error) {
 	if c.Cgroup().IsNone() {
 		return nil, fmt.Errorf("container %q: metrics: it has no cgroup: %w", c.ID(), errdefs.ErrNotImplemented)
 	}
 	c.mu.Lock()
-	var err error
 	if c.stats == nil {
 		c.stats, err = stats.New(c.Cgroup())
 	}
 	reader := c.stats
 	c.mu.Unlock()
-	var m stats.Metrics
 	if err == nil {
 		m, err = reader.Read()
 	}
@@ -221,6 +182,38 @@ func (c *Task) CPUSet() *cpuset.State {
 	return nil
 }
 
+// Inspect returns all that is known about the container, with at most maxExecs of its execs. It never blocks.
+func (c *Task) Inspect(maxExecs int) inspect.ContainerInfo {
+	answer := c.Container.Inspect(maxExecs)
+	answer.Settings = c.settings.List(c.annotations, c.options)
+	answer.Annotations = c.annotations
+	c.inspectParts(&answer)
+	if s := c.CPUSet(); s != nil {
+		answer.CPUSet = &inspect.CPUSet{
+			Source: s.Source, CPUs: s.CPUs.String(), Mems: s.Mems.String(), Writes: s.Writes, Pinned: s.Pinned,
+		}
+		if s.Err != nil {
+			answer.CPUSet.Error = s.Err.Error()
+		}
+	}
+	return answer
+}
+
+// Notified returns the readiness that init has reported, or nil if Start does not wait for it.
+func (c *Task) Notified() *inspect.Notify {
+	var answer inspect.ContainerInfo
+	c.inspectParts(&answer)
+	return answer.Notify
+}
+
+func (c *Task) inspectParts(answer *inspect.ContainerInfo) {
+	for _, p := range c.parts {
+		if p.Inspect != nil {
+			p.Inspect(answer)
+		}
+	}
+}
+
 // Checkpoint writes the container's state to disk, unless an extension refuses that.
 func (c *Task) Checkpoint(ctx context.Context, r process.CheckpointRequest) error {
 	err := extension.RefuseCheckpoint(c.parts, "cannot be checkpointed", errdefs.ErrFailedPrecondition)
@@ -230,18 +223,18 @@ func (c *Task) Checkpoint(ctx context.Context, r process.CheckpointRequest) erro
 	return c.Container.Checkpoint(ctx, r)
 }
 
-// deathTimeout bounds how long a stop waits for a container that it killed, and for a Create that it cancelled. A
-// process in uninterruptible sleep, a mount or a hook can outlast any bound.
-const deathTimeout = 10 * time.Second
-
-// exitTimeout bounds how long a stop waits for the exit of what it killed: init's may be published deathTimeout after
-// its death, because of what it leaves behind (pkg/process, remainingTimeout).
-const exitTimeout = deathTimeout + 2*time.Second
+const (
+	// deathTimeout bounds how long a stop waits for a Create or a restore that it cancelled. A process in
+	// uninterruptible sleep, a mount or a hook can outlast any bound.
+	deathTimeout = 10 * time.Second
+	// exitTimeout bounds how long a stop waits for the exit of what it killed, which pkg/process may publish 10 s late.
+	exitTimeout = deathTimeout + 2*time.Second
+)
 
 // StopContainers is for a shim that was asked to end. No container is created any more. Containers that have a stop
-// signal or timeout are stopped, each with its own grace period, those in the PID namespace of another one first. It
-// returns when their exits are published. The others are left to containerd's delete command (pkg/cleanup).
-func (m *Manager) StopContainers(ctx context.Context) error {
+// signal or timeout are stopped, those in the PID namespace of another one first. It returns when their exits are
+// published. The others are left to containerd's delete command (pkg/cleanup).
+func (m *Manager) StopContainers() error {
 	m.mu.Lock()
 	m.closed = true
 	var first, then []string
@@ -257,30 +250,31 @@ func (m *Manager) StopContainers(ctx context.Context) error {
 		if !c.stopIsSet {
 			return nil
 		}
-		return c.Stop(ctx, c.stop.Grace)
+		grace, cancel := context.WithTimeout(context.Background(), c.stop.Grace)
+		defer cancel()
+		return c.Stop(grace)
 	}
-	return errors.Join(m.stopEach(ctx, first, stop), m.stopEach(ctx, then, stop))
+	return errors.Join(m.stopEach(first, stop), m.stopEach(then, stop))
 }
 
-// StopAll stops every container, and cancels every Create under way. Each init gets its stop signal and has until the
-// end of grace, then everything is killed. The caller ensures that no other container is created.
+// StopAll stops every container, and cancels every Create under way. The caller ensures that no other container is
+// created.
 func (m *Manager) StopAll(grace context.Context) error {
 	m.mu.Lock()
 	ids := slices.Collect(maps.Keys(m.containers))
 	m.mu.Unlock()
-	ctx := context.WithoutCancel(grace)
-	return m.stopEach(ctx, ids, func(c *Task) error { return c.stopWithin(ctx, grace) })
+	return m.stopEach(ids, func(c *Task) error { return c.Stop(grace) })
 }
 
 // stopEach cancels the Creates of these containers that are under way, and stops the containers, all concurrently.
-func (m *Manager) stopEach(ctx context.Context, ids []string, stop func(*Task) error) error {
+func (m *Manager) stopEach(ids []string, stop func(*Task) error) error {
 	errs := make([]error, len(ids))
 	var all sync.WaitGroup
 	for i, id := range ids {
 		all.Go(func() {
-			ended, cancel := context.WithTimeout(ctx, deathTimeout)
+			ctx, cancel := context.WithTimeout(context.Background(), deathTimeout)
 			defer cancel()
-			if errs[i] = m.cancelCreate(ended, id); errs[i] != nil {
+			if errs[i] = m.cancelCreate(ctx, id); errs[i] != nil {
 				return
 			}
 			if c, err := m.Container(id); err == nil { // else its Create was ended, or somebody deleted it
@@ -292,93 +286,87 @@ func (m *Manager) stopEach(ctx context.Context, ids []string, stop func(*Task) e
 	return errors.Join(errs...)
 }
 
-// Stop stops the container: it sends init the stop signal, and kills everything in the container if init has not exited
-// after grace; 0 kills immediately. It returns when init's exit is published. It is not an error if init is not
-// running. A frozen container is thawed, so that it can handle the signal. One that was never started is killed
-// immediately.
-//
-// A Stop while another one waits joins it: no signal is sent again, and the earlier end of the two grace periods
-// counts. When ctx ends, nothing more is done to the container; the next Stop continues with the rest of the grace
-// period.
-func (c *Task) Stop(ctx context.Context, grace time.Duration) error {
-	graceful, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
-	defer cancel()
-	return c.stopWithin(ctx, graceful)
-}
-
-// stopWithin is Stop with a grace period that ends when graceful does.
-func (c *Task) stopWithin(ctx, graceful context.Context) error {
+// Stop sends init the stop signal, and kills everything in the container if init has not exited when grace ends. It
+// returns when init's exit is published. It is not an error if init is not running. A container that was never started
+// is killed immediately, and a restore under way is ended: nobody admits another one (process.Config.MayRestore).
+func (c *Task) Stop(grace context.Context) error {
 	init := c.Init()
-	if init.Pid() == 0 { // to be restored, which may be under way
-		if err := c.endRestore(ctx); err != nil {
+	if init.Pid() == 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), deathTimeout)
+		defer cancel()
+		if err := c.EndRestore(ctx); err != nil {
 			return err
 		}
 	}
-	switch status := init.Status(); {
+	status := init.Status()
+	switch {
 	case status.Pid == 0 || status.State == process.Stopped || status.State == process.Deleted:
 		return nil // not restored, or has exited
-	case status.State == process.Created:
-		return c.killAndWait(ctx) // it has no program that could handle a signal
-	}
-	by, _ := graceful.Deadline()
-	c.mu.Lock()
-	first := c.stopBy.IsZero()
-	if !first && c.stopBy.Before(by) {
-		by = c.stopBy
-	}
-	c.stopBy = by
-	c.mu.Unlock()
-	wait, cancel := context.WithDeadline(ctx, by)
-	defer cancel()
-	defer context.AfterFunc(graceful, cancel)()
-	if first && graceful.Err() == nil {
-		if err := c.sendStopSignal(wait); err != nil {
+	case status.State != process.Created && grace.Err() == nil:
+		if err := c.sendStopSignal(grace); err != nil {
 			log.L.WithError(err).WithField("container", c.ID()).Warn("stop: signal")
 		}
-	}
-	_, err := init.Wait(wait)
-	if err == nil || ctx.Err() != nil {
-		return err
+		if _, err := init.Wait(grace); err == nil {
+			return nil
+		}
 	}
 	log.L.WithFields(log.Fields{"container": c.ID(), "signal": int(c.stop.Signal)}).Info("stop: killed")
-	return c.killAndWait(ctx)
-}
-
-// endRestore cancels a Start under way that restores the container. None begins afterwards, since neither the pod nor a
-// shim that is ending admits one (process.Config.MayRestore).
-func (c *Task) endRestore(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
-	defer cancel()
-	return c.EndRestore(ctx)
-}
-
-// sendStopSignal sends the stop signal before it thaws, so that the signal is the first thing that a frozen container
-// handles. It checks the state after the signal, since a pause may be under way. ctx ends with the grace period: a
-// checkpoint of a paused container keeps it from being thawed for as long as it takes.
-func (c *Task) sendStopSignal(ctx context.Context) error {
-	if err := c.Init().Kill(c.stop.Signal); err != nil {
-		if errdefs.IsNotFound(err) {
-			return nil // it ended by itself
-		}
-		return err
-	}
-	if state := c.Init().Status().State; state == process.Paused || state == process.Pausing {
-		if err := c.Resume(ctx); err != nil {
-			// It exited, or somebody else resumed it. Otherwise the kill thaws it.
-			log.L.WithError(err).WithField("container", c.ID()).Info("stop: thaw")
-		}
-	}
-	return nil
-}
-
-func (c *Task) killAndWait(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, exitTimeout, fmt.Errorf("not dead %v after SIGKILL", exitTimeout))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), exitTimeout,
+		fmt.Errorf("not dead %v after SIGKILL", exitTimeout))
 	defer cancel()
 	if err := c.KillAll(ctx, unix.SIGKILL); err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
-	if _, err := c.Init().Wait(ctx); err != nil {
+	if _, err := init.Wait(ctx); err != nil {
 		return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+	}
+	return nil
+}
+
+// sendStopSignal sends the stop signal before it thaws, so that the signal is the first thing that a frozen container
+// handles. It checks the state after the signal, since a pause may be under way.
+func (c *Task) sendStopSignal(grace context.Context) error {
+	if err := c.Init().Kill(c.stop.Signal); err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	if state := c.Init().Status().State; state != process.Paused && state != process.Pausing {
+		return nil
+	}
+	return c.Resume(grace) // fails if it exited or somebody else resumed it; otherwise the kill thaws it
+}
+
+// DeleteAbandoned deletes the containers whose bundle is gone and that have exited, or were never restored. containerd
+// removes the bundle when it gives up a container, as it does when a shim is too slow to answer after a restart of
+// containerd, and then deletes nothing. DeleteAbandoned reports whether one is left that is running or could not be
+// deleted.
+func (m *Manager) DeleteAbandoned() bool {
+	var left atomic.Bool
+	var all sync.WaitGroup
+	for _, c := range m.Containers() {
+		if _, err := os.Stat(c.Init().Status().Bundle); !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		all.Go(func() {
+			if err := m.deleteDead(c); err != nil {
+				left.Store(true)
+				log.L.WithError(err).WithField("container", c.ID()).Warn("delete an abandoned container")
+			}
+		})
+	}
+	all.Wait()
+	return left.Load()
+}
+
+func (m *Manager) deleteDead(c *Task) error {
+	ctx, cancel := context.WithTimeout(context.Background(), deathTimeout)
+	defer cancel()
+	if c.Init().Pid() != 0 { // else it was to be restored, and has no process
+		if _, err := c.Init().Wait(ctx); err != nil { // the delete command may just have killed it
+			return fmt.Errorf("its bundle is gone, and it lives: %w", err)
+		}
+	}
+	if _, err := m.Delete(ctx, c.ID(), ""); err != nil && !errdefs.IsNotFound(err) {
+		return err
 	}
 	return nil
 }

@@ -22,45 +22,23 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/process"
 )
 
-// create makes a container that has to come.
-func create(t *testing.T, m *Manager, id, bundle string) *Task {
-	t.Helper()
-	c, err := m.Create(t.Context(), CreateRequest{ID: id, Bundle: bundle})
-	testx.Must(t, err)
-	return c
-}
-
-// remove deletes a container.
-func remove(t *testing.T, m *Manager, id string) {
-	t.Helper()
-	_, err := m.Delete(t.Context(), id, "")
-	testx.Must(t, err)
-}
-
-// end kills init, and removes the container.
-func end(t *testing.T, m *Manager, c *Task) {
-	t.Helper()
-	testx.Must(t, c.Init().Kill(9))
-	_, err := c.Init().Wait(t.Context())
-	testx.Must(t, err)
-	remove(t, m, c.ID())
-}
-
 // containerd deletes a task whose client no longer waits for its Create, and
 // ends the shim only when it is told that there is none.
 func TestDelete_CancelsACreate(t *testing.T) {
-	engine := &fakeEngine{entered: make(chan string, 1), gate: make(chan struct{})}
+	engine := newRuntime()
+	entered, _ := engine.Hold("create")
 	s := newManager(t, engine)
 	created := make(chan error, 1)
 	go func() {
 		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: testx.NewBundle(t, goodSpec())})
 		created <- err
 	}()
-	<-engine.entered
+	<-entered
 	_, err := s.Delete(t.Context(), "c1", "")
 	testx.WantError(t, err, errdefs.ErrNotFound)
 	testx.WantError(t, <-created, context.Canceled)
@@ -77,24 +55,27 @@ func TestPIDs_OfADeadContainerAreThatOfInit(t *testing.T) {
 		dir := t.TempDir()
 		testx.Write(t, filepath.Join(dir, "cgroup.procs"), "")
 		testx.Write(t, filepath.Join(dir, "memory.events"), "oom_kill 0\n")
-		c := create(t, newManager(t, &fakeEngine{cgroup: dir}), "c1", testx.NewBundle(t, goodSpec()))
+		engine := newRuntime()
+		engine.Group = cgroup.New(map[string]string{"": dir})
+		c := create(t, newManager(t, engine), "c1", goodSpec())
 		if gone {
 			testx.Must(t, os.RemoveAll(dir))
 		}
-		if pids, err := c.PIDs(); err != nil || !slices.Equal(pids, []int{4321}) {
+		if pids, err := c.PIDs(); err != nil || !slices.Equal(pids, []int{101}) {
 			t.Errorf("PIDs = %v, %v, want init alone; the cgroup is gone: %t", pids, err, gone)
 		}
 	}
 	// containerd would delete a container without processes, and one that is not found.
 	r := CreateRequest{ID: "c1", Bundle: testx.NewBundle(t, goodSpec()), Checkpoint: "/image"}
-	c, err := newManager(t, &fakeEngine{}).Create(t.Context(), r)
+	c, err := newManager(t, newRuntime()).Create(t.Context(), r)
 	testx.Must(t, err)
 	_, err = c.PIDs()
 	testx.WantError(t, err, errdefs.ErrFailedPrecondition)
 }
 
 func TestShutdown_WaitsForTheLastContainer(t *testing.T) {
-	engine := &fakeEngine{entered: make(chan string, 1), gate: make(chan struct{})}
+	engine := newRuntime()
+	entered, open := engine.Hold("create")
 	s := newManager(t, engine)
 	bundle := testx.NewBundle(t, goodSpec())
 	again := CreateRequest{ID: "c1", Bundle: bundle}
@@ -110,7 +91,7 @@ func TestShutdown_WaitsForTheLastContainer(t *testing.T) {
 		_, err := s.Create(t.Context(), again)
 		created <- err
 	}()
-	<-engine.entered
+	<-entered
 	// All of this answers while Create hangs.
 	_, err := s.Container("c1")
 	testx.WantError(t, err, errdefs.ErrNotFound)
@@ -119,7 +100,7 @@ func TestShutdown_WaitsForTheLastContainer(t *testing.T) {
 	_, err = s.Create(t.Context(), again)
 	testx.WantError(t, err, errdefs.ErrAlreadyExists)
 	wantNoEffect("a container is being created")
-	close(engine.gate)
+	open()
 	testx.Must(t, <-created)
 
 	wantNoEffect("a container exists")
@@ -140,7 +121,7 @@ func TestShutdown_WaitsForTheLastContainer(t *testing.T) {
 
 func TestShutdown_AgainstCreate(t *testing.T) {
 	for range 100 {
-		s := newManager(t, &fakeEngine{create: func(process.Config) error { return errors.New("only the order matters") }})
+		s := newManager(t, newRuntime())
 		var both sync.WaitGroup
 		var refused atomic.Bool
 		both.Go(func() {
@@ -157,7 +138,9 @@ func TestShutdown_AgainstCreate(t *testing.T) {
 
 func TestCreate_OneOfManyWins(t *testing.T) {
 	var destroyed, won atomic.Int32
-	s := newManager(t, &fakeEngine{destroy: func() error { destroyed.Add(1); return nil }})
+	engine := newRuntime()
+	engine.Do("destroy", func(process.Config) error { destroyed.Add(1); return nil })
+	s := newManager(t, engine)
 	bundle := testx.NewBundle(t, goodSpec())
 	atOnce := func(call func()) {
 		var all sync.WaitGroup
@@ -190,8 +173,8 @@ func TestCreate_OneOfManyWins(t *testing.T) {
 }
 
 func TestCreate_ManyAtOnce(t *testing.T) {
-	s := newManager(t, &fakeEngine{})
-	create(t, s, "keep", testx.NewBundle(t, goodSpec()))
+	s := newManager(t, newRuntime())
+	create(t, s, "keep", goodSpec())
 	var all sync.WaitGroup
 	for i := range 20 {
 		id, bundle := fmt.Sprintf("c%d", i), testx.NewBundle(t, goodSpec())
@@ -229,11 +212,13 @@ func panics(t *testing.T, f func()) {
 // when its answer is written.
 func TestPanic_LeavesNoContainer(t *testing.T) {
 	bundle := testx.NewBundle(t, goodSpec())
-	inCreate := newManager(t, &fakeEngine{create: func(process.Config) error { panic("a bug") }})
+	buggy := newRuntime()
+	buggy.Panic("create")
+	inCreate := newManager(t, buggy)
 	panics(t, func() { _, _ = inCreate.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle}) })
-	inDelete := newManager(t, &fakeEngine{})
+	inDelete := newManager(t, newRuntime())
 	inDelete.KeepIndex(bundle, "/the/socket", func(int, process.Exit) ([]byte, error) { panic("a bug") })
-	create(t, inDelete, "c1", bundle)
+	create(t, inDelete, "c1", goodSpec())
 	panics(t, func() { _, _ = inDelete.Delete(t.Context(), "c1", "") })
 	for what, m := range map[string]*Manager{"Create": inCreate, "Delete": inDelete} {
 		if c, err := m.Container("c1"); !errdefs.IsNotFound(err) || !m.Shutdown() {
@@ -244,7 +229,8 @@ func TestPanic_LeavesNoContainer(t *testing.T) {
 
 func TestDelete_CanBeTriedAgain(t *testing.T) {
 	broken := errors.New("broken")
-	engine := &fakeEngine{destroy: func() error { return broken }}
+	engine := newRuntime()
+	engine.Fail("destroy", broken)
 	s := newManager(t, engine)
 	bundle := testx.NewBundle(t, goodSpec())
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tmpfs()})
@@ -255,7 +241,7 @@ func TestDelete_CanBeTriedAgain(t *testing.T) {
 	if testx.Closed(s.Done()) {
 		t.Error("Shutdown took effect though Delete had failed")
 	}
-	engine.destroy = nil
+	engine.Fail("destroy", nil)
 	remove(t, s, "c1") // a mount that is left fails the test
 }
 
@@ -264,7 +250,7 @@ func TestDelete_CanBeTriedAgain(t *testing.T) {
 func TestDelete_LeavesItsAnswerLast(t *testing.T) {
 	home, bundle := testx.NewBundle(t, goodSpec()), testx.NewBundle(t, goodSpec())
 	index, answer := filepath.Join(home, "shim.pod.json"), filepath.Join(bundle, "shim.deleted")
-	s := newManagerTelling(t, &fakeEngine{}, func(e event.Event) {
+	s := newManagerTelling(t, newRuntime(), func(e event.Event) {
 		if _, ok := e.(event.TaskDelete); ok {
 			if _, err := os.Lstat(answer); err != nil {
 				t.Errorf("when the delete is told: %v, want the answer", err)
@@ -274,7 +260,8 @@ func TestDelete_LeavesItsAnswerLast(t *testing.T) {
 	s.KeepIndex(home, "/the/socket", func(int, process.Exit) ([]byte, error) { return []byte("answer"), nil })
 	testx.Must(t, os.WriteFile(answer, []byte("\x00of a container that had this bundle before"), 0o600))
 	for id, bundle := range map[string]string{"home": home, "c1": bundle} {
-		create(t, s, id, bundle)
+		_, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: bundle})
+		testx.Must(t, err)
 	}
 	wantNoAnswer := func(when string) {
 		t.Helper()
@@ -312,12 +299,14 @@ func TestRootfs_Mounts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bundle := testx.NewBundle(t, goodSpec())
 			rootfs := filepath.Join(bundle, rootfsDir)
-			s := newManager(t, &fakeEngine{create: func(process.Config) error {
+			engine := newRuntime()
+			engine.Do("create", func(process.Config) error {
 				if there := testx.Exists(filepath.Join(rootfs, "marker")); there != (len(tc.mounts) > 0) {
 					t.Errorf("at the engine's Create the file is there: %t", there)
 				}
 				return nil
-			}})
+			})
+			s := newManager(t, engine)
 			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tc.mounts})
 			testx.Must(t, err)
 			if got := testx.MountsBelow(t, bundle); len(got) != len(tc.mounts) {
@@ -348,8 +337,9 @@ func TestRootfs_OfTheClientStays(t *testing.T) {
 	rootfs := filepath.Join(bundle, rootfsDir)
 	testx.Must(t, unix.Mount("tmpfs", rootfs, "tmpfs", 0, ""))
 	defer func() { testx.Must(t, unix.Unmount(rootfs, 0)) }()
-	s := newManager(t, &fakeEngine{})
-	create(t, s, "c1", bundle)
+	s := newManager(t, newRuntime())
+	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
+	testx.Must(t, err)
 	remove(t, s, "c1")
 	if mounts := testx.MountsBelow(t, bundle); len(mounts) != 1 {
 		t.Errorf("mounts = %v, want that of the client", mounts)
@@ -359,21 +349,21 @@ func TestRootfs_OfTheClientStays(t *testing.T) {
 // A shim that lives for long does not remember all that it ever had, and forgets a container when its id is used again,
 // even if that fails.
 func TestDelete_IsRememberedForTheLastContainers(t *testing.T) {
-	engine := &fakeEngine{}
+	engine := newRuntime()
 	s := newManager(t, engine)
 	bundle := testx.NewBundle(t, goodSpec())
 	for i := range keptDeleted + 1 {
-		create(t, s, fmt.Sprint("c", i), bundle)
+		create(t, s, fmt.Sprint("c", i), goodSpec())
 		remove(t, s, fmt.Sprint("c", i))
 	}
-	create(t, s, "c2", bundle)
+	create(t, s, "c2", goodSpec())
 	for id, want := range map[string]process.State{"c1": process.Deleted, "c2": process.Created} {
 		if status, err := s.Status(id, ""); err != nil || status.State != want {
 			t.Errorf("status of %s = %v (%v), want %v", id, status.State, err, want)
 		}
 	}
 	broken := errors.New("no container")
-	engine.create = func(process.Config) error { return broken }
+	engine.Fail("create", broken)
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c3", Bundle: bundle})
 	testx.WantError(t, err, broken)
 	for _, id := range []string{"c0", "c3"} {

@@ -5,18 +5,8 @@
 // deletes them, and decides when the shim has nothing left to do. With the Sandbox API the pod has a lifecycle of its
 // own, which pkg/sandbox controls. Without it the shim ends with the last container.
 //
-// # Goroutines
-//
-// Start has one for a container that reports when it is ready; it ends with the time-out or with init's exit. StopAll
-// and StopContainers have one for each container, and wait for them. Hooks own theirs: the cpuset.Reconciler's ends
-// with the last container that follows a source, or with Close; those of an extension with the container.
-//
-// # Locks
-//
-// Manager.mu guards the registry, and is taken before the lock of a pod. Task.mu guards what is learned of one
-// container while it runs. Neither is held over anything that blocks. An entry without a container reserves the id
-// while it is being created; Delete of that id cancels the Create. index has a lock of its own, held while small files
-// are written, and takes no other.
+// It has no goroutines but those that a call waits for. Manager.mu guards the registry, and is taken before the lock of
+// a pod; Task.mu guards the reader of statistics. Neither is held over anything that blocks.
 package task
 
 import (
@@ -42,15 +32,15 @@ import (
 
 // Manager manages the containers of one shim: those of a pod, or a single one without a pod.
 type Manager struct {
-	runtime process.Runtime
-	events  *event.Queue
-	io      *stdio.Host
-	cgroups cgroups.CGMode
-	cpusets *cpuset.Reconciler // has a goroutine while a container follows the cpuset of another cgroup
-	index   cleanup.Index      // on disk, for the delete command
-
+	runtime    process.Runtime
+	events     *event.Queue
+	io         *stdio.Host
+	cgroups    cgroups.CGMode
+	cpusets    *cpuset.Reconciler // has a goroutine while a container follows the cpuset of another cgroup
+	index      cleanup.Index      // on disk, for the delete command; has a lock of its own
 	extensions extension.List
 	settings   settings.Table
+	done       chan struct{} // closed once, by Shutdown or ShutdownPod
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -58,10 +48,9 @@ type Manager struct {
 	// +checklocks:mu
 	deleted []process.Status // of the last ones, for a Delete whose caller gave up before the answer and asks again
 	// +checklocks:mu
-	pod  *pod          // of the Sandbox API; nil if there is none
-	done chan struct{} // closed once, by Shutdown or ShutdownPod
+	pod *pod // of the Sandbox API; nil if there is none
 	// +checklocks:mu
-	closed bool
+	closed bool // no container is created any more
 }
 
 // entry reserves an id. Its container is nil while it is being created.
@@ -71,14 +60,24 @@ type entry struct {
 	created   chan struct{}      // closed once, when Create has ended, either way
 }
 
-// cgroupRoot is where cgroup v2 is mounted (pkg/cgroup).
-const cgroupRoot = "/sys/fs/cgroup"
+// pod is what a Manager knows about the pod of its containers. pkg/sandbox sets it.
+type pod struct {
+	id, bundle string
+	admit      Admit
+}
+
+// adapt adapts the configuration of a container to the pod.
+type adapt = func(*specs.Spec) error
+
+// Admit returns an error if no container may be created now, or else a function that adapts the configuration of a
+// container to the pod. It is called with the Manager's lock held.
+type Admit func() (adapt func(*specs.Spec) error, err error)
 
 // New makes a Manager without containers.
 func New(runtime process.Runtime, events *event.Queue, io *stdio.Host, extensions ...extension.Extension) *Manager {
 	return &Manager{
 		runtime: runtime, events: events, io: io, extensions: extensions, settings: extension.List(extensions).Settings(),
-		cgroups: cgroups.Mode(), cpusets: cpuset.New(cgroupRoot, cpuset.Inotify),
+		cgroups: cgroups.Mode(), cpusets: cpuset.New("/sys/fs/cgroup", cpuset.Inotify),
 		containers: map[string]*entry{}, done: make(chan struct{}),
 	}
 }
@@ -91,9 +90,9 @@ func (m *Manager) CheckAnnotations(annotations map[string]string) error {
 	return m.settings.CheckAnnotations(annotations)
 }
 
-// Container returns a container. The error is errdefs.ErrNotFound for an unknown id and, as with the runc shim, before
-// the end of its Create. For every other class containerd logs an error and tells its client that the status is UNKNOWN
-// (plugins/services/tasks/local.go, getProcessState).
+// Container returns a container. The error is errdefs.ErrNotFound for an unknown id and before the end of its Create:
+// for every other class containerd tells its client that the status is UNKNOWN (plugins/services/tasks/local.go,
+// getProcessState).
 func (m *Manager) Container(containerID string) (*Task, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,9 +124,8 @@ func (m *Manager) Status(containerID, execID string) (process.Status, error) {
 	return process.Status{}, err
 }
 
-// Shutdown ends the shim if it has neither containers nor a pod (sandbox.Controller.Shutdown ends a pod).
-// containerd calls it after each task that it has deleted (core/runtime/v2/shim.go, shimTask.delete). It reports
-// whether this call ends the shim.
+// Shutdown ends the shim if it has neither containers nor a pod. containerd calls it after each task that it has
+// deleted (core/runtime/v2/shim.go, shimTask.delete). It reports whether this call ends the shim.
 func (m *Manager) Shutdown() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,21 +154,40 @@ func (m *Manager) Done() <-chan struct{} { return m.done }
 
 // reserve reserves an id, so that nobody else creates it meanwhile. cancel ends the caller's Create, which calls
 // finishCreate at its end.
-func (m *Manager) reserve(containerID string, cancel context.CancelFunc) error {
+func (m *Manager) reserve(containerID string, cancel context.CancelFunc) (adapt, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
-		return fmt.Errorf("container %q: the shim is shutting down: %w", containerID, errdefs.ErrUnavailable)
-	}
 	if _, ok := m.containers[containerID]; ok {
-		return fmt.Errorf("container %q: %w", containerID, errdefs.ErrAlreadyExists)
+		return nil, errdefs.ErrAlreadyExists
 	}
-	if _, err := m.admitLocked(); err != nil {
-		return fmt.Errorf("container %q: %w", containerID, err)
+	adapt, err := m.admitLocked()
+	if err != nil {
+		return nil, err
 	}
 	m.containers[containerID] = &entry{cancel: cancel, created: make(chan struct{})}
 	m.deleted = slices.DeleteFunc(m.deleted, func(s process.Status) bool { return s.ID == containerID })
-	return nil
+	return adapt, nil
+}
+
+// admitLocked fails if no container may be created or restored: the shim is ending, or its pod does not run, whose pid
+// may be another process by now.
+//
+// +checklocks:m.mu
+func (m *Manager) admitLocked() (adapt, error) {
+	switch {
+	case m.closed:
+		return nil, fmt.Errorf("the shim is shutting down: %w", errdefs.ErrUnavailable)
+	case m.pod == nil:
+		return func(*specs.Spec) error { return nil }, nil
+	}
+	return m.pod.admit()
+}
+
+func (m *Manager) mayRestore() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, err := m.admitLocked()
+	return err
 }
 
 // finishCreate ends a Create: c is nil when it failed, and the id is free again.
@@ -211,6 +228,11 @@ func (m *Manager) releaseDeleted(c *Task) {
 	if status.State != process.Deleted {
 		return
 	}
+	c.mu.Lock()
+	if c.stats != nil {
+		c.stats.Close() // the cgroup is gone, so a Metrics under way opens nothing again
+	}
+	c.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e := m.containers[c.ID()]; e != nil && e.container == c { // another Delete may have been first
@@ -234,16 +256,6 @@ func (m *Manager) deletedStatus(containerID string) (status process.Status, ok b
 // Close ends the goroutine of the Reconciler. It is called when the shim ends, which containers may outlive: they keep
 // their cpusets.
 func (m *Manager) Close() { m.cpusets.Stop() }
-
-// pod is what a Manager knows about the pod of its containers. pkg/sandbox sets it.
-type pod struct {
-	id, bundle string
-	admit      Admit
-}
-
-// Admit returns an error if no container may be created now, or else a function that adapts the configuration of a
-// container to the pod. It is called with the Manager's lock held.
-type Admit func() (adapt func(*specs.Spec) error, err error)
 
 // KeepIndex records in which bundle the shim was started, where it listens, and how the delete command answers. It is
 // called before anything is created.
@@ -270,18 +282,13 @@ func (m *Manager) AddPod(sandboxID, bundle string, admit Admit) (err error) {
 	if err != nil {
 		return err
 	}
-	listed := false
-	defer func() {
-		if !listed { // also after a panic
-			err = errors.Join(err, m.RemovePod())
-		}
-	}()
-	if err := cleanup.RemoveAnswer(bundle); err != nil {
-		return err // the delete command would believe it
+	if err = cleanup.RemoveAnswer(bundle); err == nil { // else the delete command would believe it
+		err = m.index.SetPod(sandboxID, bundle, true)
 	}
-	err = m.index.SetPod(sandboxID, bundle, true)
-	listed = err == nil
-	return err
+	if err != nil {
+		return errors.Join(err, m.RemovePod())
+	}
+	return nil
 }
 
 // SetPodPid records the process that holds the pod's namespaces for the delete command. There must be a pod.
@@ -324,31 +331,6 @@ func (m *Manager) removePod(last cleanup.State, shutdown bool) error {
 		m.shutdownLocked()
 	}
 	return err
-}
-
-// admit fails if there is a pod that does not run: the namespaces at its pid may be the host's.
-func (m *Manager) admit() (adapt func(*specs.Spec) error, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.admitLocked()
-}
-
-func (m *Manager) mayRestore() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return fmt.Errorf("the shim is shutting down: %w", errdefs.ErrUnavailable)
-	}
-	_, err := m.admitLocked()
-	return err
-}
-
-// +checklocks:m.mu
-func (m *Manager) admitLocked() (adapt func(*specs.Spec) error, err error) {
-	if m.pod == nil {
-		return func(*specs.Spec) error { return nil }, nil
-	}
-	return m.pod.admit()
 }
 
 // Containers returns the containers whose Create has succeeded, in the order of their ids.

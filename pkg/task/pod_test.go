@@ -54,7 +54,7 @@ func podOf(t *testing.T, m *Manager) *gate {
 func noAdaptation(*specs.Spec) error { return nil }
 
 func TestAddPod_RefusesContainersUntilTheyAreAdmitted(t *testing.T) {
-	m := newManager(t, &fakeEngine{})
+	m := newManager(t, newRuntime())
 	pod := podOf(t, m)
 	create := func() error {
 		_, err := m.Create(t.Context(), CreateRequest{ID: "m", Bundle: testx.NewBundle(t, goodSpec())})
@@ -79,7 +79,7 @@ func TestAddPod_RefusesContainersUntilTheyAreAdmitted(t *testing.T) {
 func TestAdmit_RefusesAgainstCreate(t *testing.T) {
 	bundle := testx.NewBundle(t, goodSpec())
 	for range 100 {
-		m := newManager(t, &fakeEngine{})
+		m := newManager(t, newRuntime())
 		pod := podOf(t, m)
 		pod.set(noAdaptation)
 		var both sync.WaitGroup
@@ -114,7 +114,7 @@ func TestShutdownPod_LeavesAnAnswerOfWhatHasGone(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bundle := testx.NewBundle(t, goodSpec())
-			m := newManager(t, &fakeEngine{})
+			m := newManager(t, newRuntime())
 			m.KeepIndex(bundle, "/the/socket", func(pid int, e process.Exit) ([]byte, error) {
 				return fmt.Appendf(nil, "pid %d, status %d", pid, e.Status), nil
 			})
@@ -146,14 +146,14 @@ func TestShutdownPod_LeavesAnAnswerOfWhatHasGone(t *testing.T) {
 // Between the two a container would come into the namespaces of the host, to which the main thread has returned.
 func TestShutdownPod_AdmitsNoContainerBeforeTheShimEnds(t *testing.T) {
 	for range 20 {
-		m := newManager(t, &fakeEngine{})
+		m := newManager(t, newRuntime())
 		pod := podOf(t, m)
 		pod.set(noAdaptation)
 		pod.set(nil)
 		done := make(chan error, 1)
 		go func() { done <- m.ShutdownPod(0, &process.Exit{}) }() // takes files away first
 		for err := error(nil); !errdefs.IsUnavailable(err); {
-			if err = m.reserve("m", func() {}); err == nil {
+			if _, err = m.reserve("m", func() {}); err == nil {
 				t.Fatal("a container was admitted between the end of the pod and that of the shim")
 			}
 		}

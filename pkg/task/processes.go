@@ -5,9 +5,10 @@ package task
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,25 +33,29 @@ type ProcessInfo struct {
 // tick is the unit of times in /proc/PID/stat: USER_HZ is 100 on each architecture that the shim runs on.
 const tick = 10 * time.Millisecond
 
+// first returns the first processes of the container, even after its exit, and of its execs that run, with the ids of
+// the execs.
+func (c *Task) first() map[int]string {
+	all := c.Execs()
+	all[c.Init().Pid()] = ""
+	return all
+}
+
 // Processes lists the processes of the container in the order of their ids. The list is partial for a container without
-// a cgroup: then it has the descendants of the first processes of the container and of its execs. An orphan becomes a
-// child of init only in a PID namespace of the container's own.
+// a cgroup: it has only the first processes of the container and of its execs.
 func (c *Task) Processes() (list []ProcessInfo, partial bool, err error) {
-	owners, first := c.Owners()
-	pids := func() ([]int, error) { return c.Cgroup().Procs() }
-	before, err := pids()
+	first := c.first()
+	pids, err := c.Cgroup().Procs()
 	if partial = errdefs.IsNotFound(err); partial {
-		pids = func() ([]int, error) { return descendants(first), nil }
-		before, err = pids()
+		pids, err = slices.Sorted(maps.Keys(first)), nil
 	}
 	if err != nil {
 		return nil, partial, fmt.Errorf("container %q: %w", c.ID(), err)
 	}
-	boot, err := bootTime()
-	if err != nil {
-		return nil, partial, err
-	}
-	for _, pid := range before {
+	var up unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) // every Linux has this clock
+	boot := time.Now().Add(-time.Duration(up.Nano()))
+	for _, pid := range pids {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			continue // it has ended
@@ -59,76 +64,37 @@ func (c *Task) Processes() (list []ProcessInfo, partial bool, err error) {
 		if err != nil {
 			return nil, partial, fmt.Errorf("/proc/%d/stat: %w", pid, err)
 		}
-		p.Pid, p.Exec, p.First = pid, owners[pid], first[pid]
+		p.Pid = pid
+		p.Exec, p.First = first[pid]
 		list = append(list, p)
 	}
-	// The id of a process that ended may have been reused outside the container before it was read.
-	after, err := pids()
-	if err != nil && !errdefs.IsNotFound(err) {
-		return nil, partial, fmt.Errorf("container %q: %w", c.ID(), err)
-	}
-	still := map[int]bool{}
-	for _, pid := range after {
-		still[pid] = true
-	}
-	list = slices.DeleteFunc(list, func(p ProcessInfo) bool { return !still[p.Pid] })
 	inherit(list)
 	return list, partial, nil
 }
 
-// descendants returns the processes in first and their descendants, in the order of their ids.
-func descendants(first map[int]bool) (pids []int) {
-	files, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
-	parents := map[int]int{}
-	for _, path := range files {
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		stat, readErr := os.ReadFile(path) // fails for one that has ended
-		if p, parseErr := parseStat(stat, time.Time{}); err == nil && readErr == nil && parseErr == nil {
-			parents[pid] = p.parent
-		}
-	}
-	for pid := range parents {
-		// The parent of the first process of all is 0. Reused ids may form a cycle.
-		for p, n := pid, 0; p != 0 && n < len(parents); p, n = parents[p], n+1 {
-			if first[p] {
-				pids = append(pids, pid)
-				break
-			}
-		}
-	}
-	slices.Sort(pids)
-	return pids
-}
-
-// inherit gives a process whose exec is not known that of its parent. One whose parent has ended is a child of the
-// container's first process.
+// inherit attributes each process to the exec of its nearest ancestor that is a first process. One whose ancestor has
+// ended is a child of the container's first process.
 func inherit(list []ProcessInfo) {
+	index := map[int]int{}
+	for i, p := range list {
+		index[p.Pid] = i
+	}
 	seen := make([]bool, len(list))
 	for start := range list {
-		var way []int // from start to one that is known, each of which is seen once
+		var way []int // from start to an ancestor that is known; each process is on one way
 		exec := ""
-		for i, ok := start, true; ok; {
-			if p := list[i]; p.Exec != "" || p.First || seen[i] {
-				exec = p.Exec
+		for i, ok := start, true; ok; i, ok = index[list[i].parent] {
+			exec = list[i].Exec
+			if list[i].First || seen[i] {
 				break
 			}
 			seen[i] = true
 			way = append(way, i)
-			i, ok = slices.BinarySearchFunc(list, list[i].parent, func(q ProcessInfo, pid int) int { return q.Pid - pid })
 		}
 		for _, i := range way {
 			list[i].Exec = exec
 		}
 	}
-}
-
-// bootTime returns when the machine was started.
-func bootTime() (time.Time, error) {
-	var up unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
-		return time.Time{}, os.NewSyscallError("clock_gettime", err)
-	}
-	return time.Now().Add(-time.Duration(up.Nano())), nil
 }
 
 // parseStat reads /proc/PID/stat. The name is in parentheses and may contain any bytes.
@@ -138,17 +104,14 @@ func parseStat(stat []byte, boot time.Time) (p ProcessInfo, err error) {
 		return ProcessInfo{}, fmt.Errorf("no name in %q", stat)
 	}
 	p.Name = strings.ToValidUTF8(string(stat[begin+1:end]), "?")
-	const state = 3 // the field that follows the name has this number
+	const state = 3 // number of the field that follows the name
 	fields := strings.Fields(string(stat[end+1:]))
+	if len(fields) <= 24-state {
+		return ProcessInfo{}, fmt.Errorf("too few fields in %q", stat)
+	}
 	number := func(field int) (n int64) {
-		if field-state >= len(fields) {
-			err = fmt.Errorf("no field %d in %q", field, stat)
-			return 0
-		}
-		var bad error
-		if n, bad = strconv.ParseInt(fields[field-state], 10, 64); bad != nil {
-			err = bad
-		}
+		n, bad := strconv.ParseInt(fields[field-state], 10, 64)
+		err = cmp.Or(err, bad)
 		return n
 	}
 	p.parent = int(number(4))

@@ -6,9 +6,6 @@ package task
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"slices"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -32,29 +29,6 @@ func TestInherit_FollowsParents(t *testing.T) {
 		if p.Exec != want[p.Pid] {
 			t.Errorf("process %d is of %q, want %q", p.Pid, p.Exec, want[p.Pid])
 		}
-	}
-}
-
-func TestDescendants(t *testing.T) {
-	shell := exec.Command("sh", "-c", "(sleep 100; true) & echo; wait; true")
-	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, err := shell.StdoutPipe()
-	if err == nil {
-		err = shell.Start()
-	}
-	if err == nil {
-		_, err = out.Read(make([]byte, 1))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Kill(-shell.Process.Pid, syscall.SIGKILL); _ = shell.Wait() })
-	var pids []int
-	for deadline := time.Now().Add(10 * time.Second); len(pids) < 3 && time.Now().Before(deadline); {
-		pids = descendants(map[int]bool{shell.Process.Pid: true, 1 << 30: true})
-	}
-	if len(pids) != 3 || !slices.Contains(pids, shell.Process.Pid) || slices.Contains(pids, os.Getpid()) {
-		t.Errorf("descendants of %d = %v, want it, its child and the sleep", shell.Process.Pid, pids)
 	}
 }
 

@@ -136,8 +136,8 @@ func TestSystemdCgroup(t *testing.T) {
 }
 
 func TestExec_ChecksTheID(t *testing.T) {
-	s := newManager(t, &fakeEngine{})
-	c := create(t, s, "c1", testx.NewBundle(t, goodSpec()))
+	s := newManager(t, newRuntime())
+	c := create(t, s, "c1", goodSpec())
 	exec := func(id string) error { return s.Exec(c, id, goodSpec().Process, c.Init().Status().IO) }
 	for _, id := range []string{"", "../e", strings.Repeat("e", 77), "c1"} {
 		testx.WantInvalid(t, exec(id), "exec id", id)

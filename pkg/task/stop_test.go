@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -21,14 +19,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/process/processtest"
 )
 
 // stopped is a container in a bubble of time.
 type stopped struct {
 	*testing.T
-	box *Manager
-	c   *Task
-	r   *fakeRuntime
+	c *Task
+	r *processtest.Runtime
 }
 
 // inBubble runs a container that ends by SIGKILL only, unless it hears.
@@ -36,28 +34,30 @@ func inBubble(t *testing.T, hears bool, test func(stopped)) {
 	t.Helper()
 	bundle := testx.NewBundle(t, annotated("stop-timeout", "20s"))
 	synctest.Test(t, func(t *testing.T) {
-		engine := &fakeEngine{}
+		r := newRuntime()
 		if !hears {
-			engine.deaf = func(sig syscall.Signal) bool { return sig != unix.SIGKILL }
+			r = newRuntime(unix.SIGTERM)
 		}
-		box := newManager(t, engine)
-		c := create(t, box, "c1", bundle)
+		box := newManager(t, r)
+		c, err := box.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
+		testx.Must(t, err)
 		testx.Must(t, c.Init().Start(t.Context()))
-		test(stopped{T: t, box: box, c: c, r: engine.runtimes[0]})
+		test(stopped{T: t, c: c, r: r})
 		remove(t, box, "c1")
 	})
 }
 
+// stop is Stop with a grace period.
+func (s stopped) stop(grace time.Duration) error {
+	ctx, cancel := context.WithTimeout(s.Context(), grace)
+	defer cancel()
+	return s.c.Stop(ctx)
+}
+
 func (s stopped) wantHeard(want ...syscall.Signal) {
 	s.Helper()
-	s.r.engine.mu.Lock()
-	defer s.r.engine.mu.Unlock()
-	got := slices.Clone(s.r.engine.signals)
-	for len(got) > 1 && got[len(got)-1] == unix.SIGKILL && got[len(got)-2] == unix.SIGKILL {
-		got = got[:len(got)-1] // each who waited kills
-	}
-	if !slices.Equal(got, want) {
-		s.Errorf("init was sent %v, want %v", s.r.engine.signals, want)
+	if got := s.r.Signals(); !slices.Equal(got, want) {
+		s.Errorf("init was sent %v, want %v", got, want)
 	}
 }
 
@@ -76,15 +76,17 @@ func (s stopped) took(want time.Duration, f func() error) {
 // One that is paused between the look at its state and the signal is as frozen.
 func TestStop_ThawsWhatIsPausedMeanwhile(t *testing.T) {
 	inBubble(t, false, func(s stopped) {
-		s.r.engine.deaf = func(sig syscall.Signal) bool {
+		s.r.SetDeaf(func(sig syscall.Signal) bool {
 			if sig == unix.SIGTERM {
 				testx.Must(t, s.c.Pause(s.Context()))
 			}
 			return sig != unix.SIGKILL
-		}
-		s.took(time.Minute, func() error { return s.c.Stop(s.Context(), time.Minute) })
-		if s.r.thawed != unix.SIGTERM {
-			s.Errorf("thawed after signal %d, want %d", s.r.thawed, unix.SIGTERM)
+		})
+		thawed := 0
+		s.r.Do("resume", func(process.Config) error { thawed++; s.wantHeard(unix.SIGTERM); return nil })
+		s.took(time.Minute, func() error { return s.stop(time.Minute) })
+		if thawed != 1 {
+			s.Errorf("thawed %d times, want once", thawed)
 		}
 	})
 }
@@ -94,21 +96,20 @@ func TestStopContainers_GivesUpOnACreateThatDoesNotEnd(t *testing.T) {
 	bundle, other := testx.NewBundle(t, goodSpec()), testx.NewBundle(t, annotated("stop-timeout", "20s"))
 	synctest.Test(t, func(t *testing.T) {
 		hang, created := make(chan struct{}), make(chan struct{})
-		engine := &fakeEngine{}
+		engine := newRuntime()
 		box := newManager(t, engine)
-		runs := create(t, box, "c2", other)
+		runs, err := box.Create(t.Context(), CreateRequest{ID: "c2", Bundle: other})
+		testx.Must(t, err)
 		testx.Must(t, runs.Init().Start(t.Context()))
-		engine.create = func(process.Config) error { <-hang; return errors.New("at last") }
+		engine.Do("create", func(process.Config) error { <-hang; return errors.New("at last") })
 		go func() {
 			defer close(created)
 			_, err := box.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
 			testx.WantText(t, err, "at last")
 		}()
 		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
 		start := time.Now()
-		err := box.StopContainers(ctx)
+		err = box.StopContainers()
 		testx.WantText(t, err, "being created", "c1")
 		if after := runs.Init().Status().Exit.At.Sub(start); after != 0 {
 			t.Errorf("the container that runs ended after %v, want at once", after)
@@ -122,111 +123,52 @@ func TestStopContainers_GivesUpOnACreateThatDoesNotEnd(t *testing.T) {
 }
 
 func TestStop_KillsAnUnstartedContainerAtOnce(t *testing.T) {
-	s := newManager(t, &fakeEngine{})
-	c := create(t, s, "c1", testx.NewBundle(t, goodSpec()))
-	testx.Must(t, c.Stop(t.Context(), time.Hour))
+	c := create(t, newManager(t, newRuntime()), "c1", goodSpec())
+	testx.Must(t, c.Stop(t.Context()))
 	if got := c.Init().Status(); got.Exit.Status != 137 {
 		t.Errorf("exit status = %d, want 137", got.Exit.Status)
 	}
 }
 
-func TestStop_SecondJoinsTheFirst(t *testing.T) {
-	for _, tc := range []struct {
-		name          string
-		first, second time.Duration
-		end           time.Duration // of both
-	}{
-		{"a longer grace does not put the end off", time.Minute, time.Hour, time.Minute},
-		{"a shorter one brings it forward", time.Minute, 10 * time.Second, 11 * time.Second},
-		{"none kills at once", time.Minute, 0, time.Second},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, false, func(s stopped) {
-				var first sync.WaitGroup
-				first.Go(func() { s.took(tc.end, func() error { return s.c.Stop(s.Context(), tc.first) }) })
-				time.Sleep(time.Second)
-				s.took(tc.end-time.Second, func() error { return s.c.Stop(s.Context(), tc.second) })
-				first.Wait()
-				s.wantHeard(unix.SIGTERM, unix.SIGKILL)
-			})
-		})
-	}
-}
-
-func TestStop_GoesOnAfterOneThatWasCancelled(t *testing.T) {
-	inBubble(t, false, func(s stopped) {
-		ctx, cancel := context.WithTimeout(s.Context(), 20*time.Second)
-		defer cancel()
-		if err := s.c.Stop(ctx, time.Minute); !errors.Is(err, context.DeadlineExceeded) {
-			s.Errorf("Stop = %v, want that its context ended", err)
-		}
-		s.wantHeard(unix.SIGTERM)
-		s.took(40*time.Second, func() error { return s.c.Stop(s.Context(), time.Minute) })
-		s.wantHeard(unix.SIGTERM, unix.SIGKILL)
-	})
-}
-
 func TestStopContainers(t *testing.T) {
-	engine := &fakeEngine{}
+	engine := newRuntime()
 	box := newManager(t, engine)
-	asked := create(t, box, "asked", testx.NewBundle(t, annotated("stop-timeout", "0")))
-	other := create(t, box, "other", testx.NewBundle(t, goodSpec()))
-	engine.entered, engine.gate = make(chan string, 1), make(chan struct{})
+	asked := create(t, box, "asked", annotated("stop-timeout", "0"))
+	other := create(t, box, "other", goodSpec())
+	entered, _ := engine.Hold("create")
 	bundle := testx.NewBundle(t, goodSpec())
 	created := make(chan error, 1)
 	go func() {
 		_, err := box.Create(t.Context(), CreateRequest{ID: "new", Bundle: bundle})
 		created <- err
 	}()
-	<-engine.entered
-	testx.Must(t, box.StopContainers(t.Context()))
-	if err := <-created; !errors.Is(err, context.Canceled) {
-		t.Errorf("Create under way = %v, want that it was cancelled", err)
-	}
+	<-entered
+	testx.Must(t, box.StopContainers())
+	testx.WantError(t, <-created, context.Canceled)
 	if got := asked.Init().Status().State; got != process.Stopped {
 		t.Errorf("the container with a timeout is %v, want stopped", got)
 	}
 	if got := other.Init().Status().State; got != process.Created {
 		t.Errorf("the container without is %v, want created: it is for containerd", got)
 	}
-	engine.entered = nil
-	if _, err := box.Create(t.Context(), CreateRequest{ID: "late", Bundle: bundle}); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "late") {
-		t.Errorf("Create afterwards = %v, want unavailable", err)
-	}
-}
-
-// hungCheckpoint is a container whose checkpoints do not end before the gate is open.
-type hungCheckpoint struct {
-	process.RuntimeContainer
-	gate chan struct{}
-}
-
-func (h hungCheckpoint) Checkpoint(process.CheckpointRequest) error {
-	<-h.gate
-	return nil
+	_, err := box.Create(t.Context(), CreateRequest{ID: "late", Bundle: bundle})
+	testx.WantError(t, err, errdefs.ErrUnavailable, "late")
 }
 
 // A checkpoint of a paused container keeps it from being thawed, and so from handling the stop signal.
 func TestStop_KillsAtTheEndOfTheGraceUnderACheckpoint(t *testing.T) {
 	inBubble(t, false, func(s stopped) {
-		gate := make(chan struct{})
-		s.r.RuntimeContainer = hungCheckpoint{gate: gate}
+		entered, open := s.r.Hold("checkpoint")
 		testx.Must(s.T, s.c.Pause(s.Context()))
 		checkpointed := make(chan error, 1)
 		go func() { checkpointed <- s.c.Checkpoint(s.Context(), process.CheckpointRequest{}) }()
-		synctest.Wait()
-		done := make(chan error, 1)
-		began := time.Now()
-		go func() { done <- s.c.Stop(s.Context(), 20*time.Second) }()
-		time.Sleep(21 * time.Second)
-		synctest.Wait()
-		s.wantHeard(unix.SIGTERM, unix.SIGKILL)
-		close(gate)
+		<-entered
+		time.AfterFunc(21*time.Second, func() {
+			s.wantHeard(unix.SIGTERM, unix.SIGKILL)
+			open()
+		})
+		s.took(21*time.Second, func() error { return s.stop(20 * time.Second) })
 		testx.Must(s.T, <-checkpointed)
-		testx.Must(s.T, <-done)
-		if took := time.Since(began); took > 22*time.Second {
-			s.Errorf("Stop took %v, want the grace of 20s", took)
-		}
 	})
 }
 
@@ -238,17 +180,18 @@ func TestStopContainers_StopsMembersOfAPIDNamespaceFirst(t *testing.T) {
 		return spec
 	}
 	pause := testx.NewBundle(t, in("", "stop-signal", "QUIT"))
-	member := testx.NewBundle(t, in("/proc/4321/ns/pid", "stop-timeout", "5s"))
+	member := testx.NewBundle(t, in("/proc/101/ns/pid", "stop-timeout", "5s"))
 	synctest.Test(t, func(t *testing.T) {
-		s := newManager(t, &fakeEngine{deaf: func(sig syscall.Signal) bool { return sig == unix.SIGTERM }})
+		s := newManager(t, newRuntime(unix.SIGTERM))
 		began := time.Now()
 		var inits []*process.Process
 		for id, bundle := range map[string]string{"pause": pause, "member": member} {
-			c := create(t, s, id, bundle)
+			c, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: bundle})
+			testx.Must(t, err)
 			testx.Must(t, c.Init().Start(t.Context()))
 			inits = append(inits, c.Init())
 		}
-		testx.Must(t, s.StopContainers(t.Context()))
+		testx.Must(t, s.StopContainers())
 		for _, init := range inits {
 			if took := init.Status().Exit.At.Sub(began); took != 5*time.Second {
 				t.Errorf("an init of the two ended after %v, want both after the 5 s of the member", took)
@@ -273,15 +216,17 @@ func TestStop(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, tc.hears, func(s stopped) {
+				thawed := !tc.paused
 				if tc.paused {
 					testx.Must(s.T, s.c.Pause(s.Context()))
+					s.r.Do("resume", func(process.Config) error { thawed = true; s.wantHeard(unix.SIGTERM); return nil })
 				}
-				s.took(tc.took, func() error { return s.c.Stop(s.Context(), tc.grace) })
+				s.took(tc.took, func() error { return s.stop(tc.grace) })
 				s.wantHeard(tc.heard...)
-				if got := s.r.thawed; tc.paused && got != unix.SIGTERM {
-					s.Errorf("it was thawed after signal %d, want after SIGTERM", got)
+				if !thawed {
+					s.Error("it was not thawed")
 				}
-				s.took(0, func() error { return s.c.Stop(s.Context(), tc.grace) }) // it has ended
+				s.took(0, func() error { return s.stop(tc.grace) }) // it has ended
 			})
 		})
 	}

@@ -3,7 +3,7 @@
 
 // Package processtest has an implementation of process.Runtime for tests. Its processes need no kernel: they die of a
 // signal, or when a test says so. A test makes the calls of the runtime fail, panic or wait by their names: create,
-// restore, start, "await program", exec, pause, resume, update, checkpoint, signal and destroy, which is Discard too.
+// restore, start, exec, pause, resume, update, checkpoint, signal and destroy, which is Discard too.
 package processtest
 
 import (
@@ -230,9 +230,6 @@ func (c *Container) Restore(ctx context.Context, _ *stdio.Streams) (process.Hand
 
 // Start implements process.RuntimeContainer.
 func (c *Container) Start() error { return c.begin("start") }
-
-// AwaitProgram implements process.RuntimeContainer.
-func (c *Container) AwaitProgram() { _ = c.begin("await program") }
 
 // Exec implements process.RuntimeContainer.
 func (c *Container) Exec(
