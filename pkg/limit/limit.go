@@ -26,8 +26,11 @@ type Limits struct {
 	Output   int64         // bytes of stdout, and as many of stderr, that are passed on; the rest is dropped
 }
 
-// prefix begins the environment variables by which an exec sets limits.
-const prefix = "SANDBOX_LIMIT_"
+const (
+	// prefix begins the environment variables by which an exec sets limits.
+	prefix = "SANDBOX_LIMIT_"
+	names  = "wall-time, cpu-time, memory, pids, output"
+)
 
 // field is a limit as it is written.
 type field struct {
@@ -64,19 +67,13 @@ func Parse(key, text string) (*Limits, error) {
 	case "on":
 		return &Limits{}, nil
 	}
-	l, seen := &Limits{}, map[string]bool{}
+	l := &Limits{}
 	for element := range strings.SplitSeq(text, ",") {
-		element = strings.TrimSpace(element)
-		name, value, ok := strings.Cut(element, "=")
+		name, value, ok := strings.Cut(strings.TrimSpace(element), "=")
 		f, known := find(name)
-		switch {
-		case !ok || !known:
-			return nil, invalid(key, element, "must be off, on, or a list of name=value with commas; names are "+
-				list(func(f field) string { return f.name }))
-		case seen[name]:
-			return nil, invalid(key, element, "is there twice")
+		if !ok || !known {
+			return nil, invalid(key, element, "must be off, on, or a list of name=value with commas; names are "+names)
 		}
-		seen[name] = true
 		n, err := f.read(key+": "+name, value)
 		if err != nil {
 			return nil, err
@@ -106,29 +103,20 @@ func (l *Limits) FromEnv(env []string) (*Limits, []string, error) {
 		f, known := find(strings.ToLower(strings.ReplaceAll(variable[len(prefix):], "_", "-")))
 		switch {
 		case !known || variable != f.variable():
-			return nil, nil, invalid(variable, value, "unknown; known are "+list(field.variable))
+			return nil, nil, invalid(variable, value, "unknown; those of "+names+" are known")
 		case l == nil:
 			return nil, nil, invalid(variable, value, "needs the setting exec-limits of the container")
 		}
 		n, err := f.read(variable, value)
+		if former := *f.value(l); err == nil && former > 0 && n > former {
+			err = invalid(variable, value, "must not be more than exec-limits of the container allows")
+		}
 		if err != nil {
 			return nil, nil, err
-		}
-		if former := *f.value(l); former > 0 && n > former {
-			return nil, nil, invalid(variable, value, "must not be more than exec-limits of the container allows")
 		}
 		*f.value(&own) = n
 	}
 	return &own, slices.DeleteFunc(slices.Clone(env), isOurs), nil
-}
-
-// list returns the names of all limits as name forms them.
-func list(name func(field) string) string {
-	var names []string
-	for _, f := range fields() {
-		names = append(names, name(f))
-	}
-	return strings.Join(names, ", ")
 }
 
 func find(name string) (f field, ok bool) {

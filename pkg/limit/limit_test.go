@@ -18,7 +18,7 @@ func TestParse(t *testing.T) {
 		"off":                          nil,
 		"on":                           {},
 		"wall-time=2s,cpu-time=1500ms": {WallTime: 2 * time.Second, CPUTime: 1500 * time.Millisecond},
-		"pids=1,output=100k":           {Pids: 1, Output: 100e3},
+		"pids=2,output=100k,pids=1":    {Pids: 1, Output: 100e3},
 		"wall-time=1m, memory=1Mi":     {WallTime: time.Minute, Memory: 1 << 20},
 		"wall-time=24h,memory=1024Ti":  {WallTime: 24 * time.Hour, Memory: 1 << 50},
 	} {
@@ -35,7 +35,7 @@ func TestParse_Refuses(t *testing.T) {
 		"wall=1s":                "names are wall-time, cpu-time,",
 		"memory":                 `key "memory": must be off`,
 		"memory=1Mi,":            `key "": must be off`,
-		"pids=1,pids=2":          `key "pids=2": is there twice`,
+		"memory=1Mi,pids":        `key "pids": must be off`,
 		"wall-time=2":            `key: wall-time "2": must be a time`,
 		"wall-time=999us":        "at least 1ms",
 		"cpu-time=24h1s":         "at most 24h",

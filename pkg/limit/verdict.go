@@ -54,16 +54,6 @@ type Verdict struct {
 	Stderr       Stream         `json:"stderr"`
 }
 
-// SplitCPU sets User and System to parts of CPU in the proportion of user and system, which the kernel may know only
-// from samples (cpuacct of cgroup v1).
-func (v *Verdict) SplitCPU(user, system time.Duration) {
-	v.User = v.CPU
-	if sampled := user + system; sampled > 0 {
-		v.User = time.Duration(float64(v.CPU) * (float64(user) / float64(sampled)))
-	}
-	v.System = v.CPU - v.User
-}
-
 // Judge sets v.Limit. ended is the limit for which the shim has killed the run, or None. memory says that the container
 // or a cgroup above it has a memory limit: without any, an OOM kill means that the machine had no memory left.
 func (l *Limits) Judge(v *Verdict, ended Reason, memory bool) {

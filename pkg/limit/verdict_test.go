@@ -53,17 +53,6 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestSplitCPU(t *testing.T) {
-	for _, tt := range []struct{ cpu, user, system, wantUser time.Duration }{
-		{100, 30, 10, 75}, {100, 0, 0, 100}, {0, 5, 5, 0}, {24 * time.Hour, time.Hour, time.Hour, 12 * time.Hour},
-	} {
-		v := Verdict{CPU: tt.cpu}
-		if v.SplitCPU(tt.user, tt.system); v.User != tt.wantUser || v.User+v.System != tt.cpu {
-			t.Errorf("%v as %v and %v: %v and %v", tt.cpu, tt.user, tt.system, v.User, v.System)
-		}
-	}
-}
-
 func TestWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c1:{exec}.json")
 	for exec, file := range map[string]string{"e1": "c1:e1.json", "_e": "c1:_e.json"} {

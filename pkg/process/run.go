@@ -161,7 +161,8 @@ func (p *Process) recordVerdict(exit Exit) {
 		MemoryPeak: used.Memory, OOMKills: used.OOMKills, ForksRefused: used.ForksRefused,
 		Stdout: limit.Stream(written[0]), Stderr: limit.Stream(written[1]),
 	}
-	v.SplitCPU(used.User, used.System)
+	v.User = min(used.User, used.CPU) // cgroup v1 may know it only from samples
+	v.System = v.CPU - v.User
 	r.limits.Judge(&v, ended, v.OOMKills > 0 && c.isLimitedInMemory())
 	if err := v.Write(c.config.VerdictFile); err != nil {
 		p.logger().WithError(err).Error("write the verdict")

@@ -64,52 +64,43 @@ var opNames = [...]string{
 
 func (o Op) String() string { return opNames[o] }
 
-type step struct {
-	from State
-	op   Op
-}
-
-// initTable and execTable list every legal step; a step that is missing is refused. testdata/lifecycle.golden is the
-// same as a matrix. execTable also applies to an init that Start restores, as long as there is no process. The program
-// of an init that Create made runs as soon as its Start has succeeded.
+// initTable and execTable list every legal step; a step that is missing is refused. execTable also applies to an init
+// that Start restores, as long as there is no process. The program of an init that Create made runs as soon as its
+// Start has succeeded.
 var (
-	initTable = map[step]State{
-		{Created, OpStart}: Running, {Created, OpExec}: Created, {Created, OpUpdate}: Created,
-		{Created, OpSignal}: Created, {Created, OpKill}: Created, {Created, OpResize}: Created,
-		{Created, OpCloseIO}: Created, {Created, OpExit}: Stopped, {Created, OpDelete}: Deleted,
-
-		{Running, OpExec}: Running, {Running, OpPause}: Pausing, {Running, OpUpdate}: Running,
-		{Running, OpCheckpoint}: Running, {Running, OpSignal}: Running, {Running, OpKill}: Running,
-		{Running, OpResize}: Running, {Running, OpCloseIO}: Running, {Running, OpExit}: Stopped,
-
-		{Pausing, OpExec}: Pausing, {Pausing, OpFreeze}: Paused, {Pausing, OpResume}: Running,
-		{Pausing, OpSignal}: Pausing, {Pausing, OpKill}: Pausing, {Pausing, OpResize}: Pausing,
-		{Pausing, OpCloseIO}: Pausing,
-
-		{Paused, OpResume}: Running, {Paused, OpUpdate}: Paused, {Paused, OpCheckpoint}: Paused,
-		{Paused, OpSignal}: Paused, {Paused, OpKill}: Paused, {Paused, OpResize}: Paused,
-		{Paused, OpCloseIO}: Paused, {Paused, OpExit}: Stopped,
-
-		{Stopped, OpCloseIO}: Stopped, {Stopped, OpDelete}: Deleted,
+	initTable = map[State]map[Op]State{
+		Created: {
+			OpStart: Running, OpExec: Created, OpUpdate: Created, OpSignal: Created, OpKill: Created,
+			OpResize: Created, OpCloseIO: Created, OpExit: Stopped, OpDelete: Deleted,
+		},
+		Running: {
+			OpExec: Running, OpPause: Pausing, OpUpdate: Running, OpCheckpoint: Running, OpSignal: Running, OpKill: Running,
+			OpResize: Running, OpCloseIO: Running, OpExit: Stopped,
+		},
+		Pausing: {
+			OpExec: Pausing, OpFreeze: Paused, OpResume: Running, OpSignal: Pausing, OpKill: Pausing,
+			OpResize: Pausing, OpCloseIO: Pausing,
+		},
+		Paused: {
+			OpResume: Running, OpUpdate: Paused, OpCheckpoint: Paused, OpSignal: Paused, OpKill: Paused,
+			OpResize: Paused, OpCloseIO: Paused, OpExit: Stopped,
+		},
+		Stopped: {OpCloseIO: Stopped, OpDelete: Deleted},
 	}
-	execTable = map[step]State{
-		{Created, OpStart}: starting, {Created, OpResize}: Created, {Created, OpCloseIO}: Created,
-		{Created, OpDelete}: Deleted,
-
-		{starting, OpRun}: Running, {starting, OpRefuse}: Created, {starting, OpKill}: starting,
-		{starting, OpResize}: starting, {starting, OpCloseIO}: starting, {starting, OpExit}: Stopped,
-
-		{Running, OpSignal}: Running, {Running, OpKill}: Running, {Running, OpResize}: Running,
-		{Running, OpCloseIO}: Running, {Running, OpExit}: Stopped,
-
-		{Stopped, OpCloseIO}: Stopped, {Stopped, OpDelete}: Deleted,
+	execTable = map[State]map[Op]State{
+		Created: {OpStart: starting, OpResize: Created, OpCloseIO: Created, OpDelete: Deleted},
+		starting: {
+			OpRun: Running, OpRefuse: Created, OpKill: starting, OpResize: starting, OpCloseIO: starting, OpExit: Stopped,
+		},
+		Running: {OpSignal: Running, OpKill: Running, OpResize: Running, OpCloseIO: Running, OpExit: Stopped},
+		Stopped: {OpCloseIO: Stopped, OpDelete: Deleted},
 	}
 )
 
-// next returns the state that op leads to from s, or an error that says why op is refused: errdefs.ErrNotFound if the
-// process is gone, otherwise errdefs.ErrFailedPrecondition. containerd and its CRI plugin branch on these classes.
-func next(table map[step]State, s State, op Op) (State, error) {
-	if to, ok := table[step{s, op}]; ok {
+// next returns the state that op leads to from s. If op is refused the error is errdefs.ErrNotFound if the process is
+// gone, otherwise errdefs.ErrFailedPrecondition. containerd and its CRI plugin branch on these classes.
+func next(table map[State]map[Op]State, s State, op Op) (State, error) {
+	if to, ok := table[s][op]; ok {
 		return to, nil
 	}
 	switch {

@@ -22,7 +22,7 @@ func TestState_LifecycleMatrix(t *testing.T) {
 	var b strings.Builder
 	for _, m := range []struct {
 		name  string
-		table map[step]State
+		table map[State]map[Op]State
 	}{{"init", initTable}, {"exec", execTable}} {
 		fmt.Fprintf(&b, "%-8s", m.name)
 		for s := range State(len(stateNames)) {
@@ -54,7 +54,7 @@ func TestState_LifecycleMatrix(t *testing.T) {
 	}
 }
 
-func cell(table map[step]State, s State, op Op) string {
+func cell(table map[State]map[Op]State, s State, op Op) string {
 	to, err := next(table, s, op)
 	switch {
 	case err == nil:
