@@ -4,6 +4,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -19,6 +21,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -293,3 +296,70 @@ func (c *Container) killGroup(ctx context.Context, group *cgroup.Cgroup) error {
 }
 
 func logger(containerID string) *log.Entry { return log.L.WithField("container", containerID) }
+
+// ErrLeft means that a failed creation could not be undone. [Config.Record] then stays.
+var ErrLeft = errors.New("something of the container is left")
+
+// Undo calls undo until it succeeds, at most five times within a tenth of a second: a lack of descriptors, for example,
+// often passes, and nobody else would undo it. An undo that has waited in vain is not tried again.
+func Undo(undo func() error) error {
+	const first, last = time.Millisecond, 64 * time.Millisecond
+	for wait := first; ; wait *= 4 {
+		err := undo()
+		if err == nil || wait > last || errors.Is(err, context.DeadlineExceeded) || errdefs.IsFailedPrecondition(err) {
+			return err
+		}
+		log.L.WithError(err).Warn("undo: tried again")
+		<-time.After(wait)
+	}
+}
+
+// UndoCreate is Undo for a Create that has failed. Its error is ErrLeft.
+func UndoCreate(undo func() error) error {
+	if err := Undo(undo); err != nil {
+		return fmt.Errorf("%w: %w", ErrLeft, err)
+	}
+	return nil
+}
+
+// Inspect returns what this package knows about the container, with at most maxExecs of its execs. It never blocks.
+func (c *Container) Inspect(maxExecs int) inspect.ContainerInfo {
+	s := c.init.Status()
+	answer := inspect.ContainerInfo{
+		ID: c.ID(), Bundle: s.Bundle, State: s.State.String(), Pid: s.Pid, Exit: shownExit(s),
+		Launch: c.runtime.Launch(), Verdicts: c.Verdicts(), Execs: c.inspectExecs(maxExecs),
+	}
+	c.mu.Lock()
+	watch := c.oom
+	c.mu.Unlock()
+	if watch != nil { // else it is being restored
+		answer.OOMLimit = watch.Limit()
+	}
+	if group := c.Cgroup(); group.Exists() {
+		answer.Cgroup = group.String()
+	}
+	return answer
+}
+
+func (c *Container) inspectExecs(most int) inspect.Execs {
+	all := c.allExecs()
+	slices.SortFunc(all, func(a, b *Process) int { return cmp.Compare(a.execID, b.execID) })
+	execs := inspect.Execs{Started: c.execsStarted.Load(), Known: len(all)}
+	for _, p := range all[:min(len(all), most)] {
+		s := p.Status()
+		one := inspect.Exec{ID: s.ID, State: s.State.String(), Pid: s.Pid, Exit: shownExit(s)}
+		if group := p.execCgroup(); group != nil {
+			used := group.Usage()
+			one.CPU, one.Memory = used.CPU, used.Memory
+		}
+		execs.List = append(execs.List, one)
+	}
+	return execs
+}
+
+func shownExit(s Status) *inspect.Exit {
+	if s.State != Stopped {
+		return nil
+	}
+	return &inspect.Exit{Status: s.Exit.Status, At: s.Exit.At}
+}

@@ -1,41 +1,34 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process runs one container: its init process and its execs.
-//
-// It knows neither a wire format nor an OCI runtime. pkg/ociruntime implements [Runtime]; events go to [event.Queue]. A
-// [Hook] makes and removes what a container has in addition to what the runtime makes.
+// Package process runs one container: its init process and its execs. It knows neither a wire format nor an OCI
+// runtime. pkg/ociruntime implements [Runtime]; events go to [event.Queue].
 //
 // # Goroutines
 //
 // Each Process has one waiter (exit.go). It starts when the kernel process exists, is the only one that waits for it,
-// and ends after the exit is published and the output is drained. [Container.Delete] joins it. The timers of a run,
-// which is an exec with limits, and the watch on its memory call Kill in goroutines of their own (run.go); the waiter
-// stops them. Signals to many execs are sent by goroutines that end before the call does.
+// and ends after the exit is published and the output is drained. [Container.Delete] joins it. The timers of an exec
+// with limits call Kill in goroutines of their own (run.go); the waiter stops them.
 //
 // # Locks
 //
 // opLock, a channel with one slot, serializes the lifecycle operations of one process and its exit. It may be held
 // during slow kernel work. A caller whose context ends gives up waiting for it. The state changes with opLock and mu
-// held, as state.go allows.
-//
-// Process.killed is a context that ends with SIGKILL, and with it the Start of an exec, and a restore (start.go). A
-// Start of an init that Create made continues without its caller.
+// held, as state.go allows; Delete of a container changes that of an exec that is Created with mu alone.
 //
 // Two gates (gate.go) order the starts of execs. starts: an exec is inside while it is being started; Pause, Resume and
-// Checkpoint exclude them. Waiting ends with the caller's context or when init exits, so that the exit gets opLock. A
-// freeze also gives up after 10 s, so that an exec that hangs does not block the execs behind it forever. A signal to
-// all processes excludes starts if the gate is free, since it freezes and thaws the processes. exits: an exec is inside
-// until its exit is published; init's exit waits for all, and init's kill or exit closes the gate.
+// Checkpoint exclude them, since an exec that joined a frozen cgroup would hang in the middle of its set-up. Waiting
+// ends with the caller's context or when init exits, so that the exit gets opLock. A freeze also gives up after 10 s,
+// so that an exec that hangs does not block those behind it forever. exits: an exec is inside until its exit is
+// published; init's exit waits for all, and init's kill or exit closes the gate.
 //
-// mu guards fields and is never held across anything that blocks. Order: opLock, starts, then Container.mu, Process.mu
-// or run.mu, which are never held together. Status, Pid, Wait and Kill take only mu, so they answer while Create,
-// Start, Pause, Update or Delete hangs (containerd gives State 2 s: core/runtime/v2, io.containerd.timeout.task.state).
-// Kill thaws the cgroup itself: the runtime's Resume needs opLock.
+// mu guards fields and is never held across anything that blocks. Order: opLock, starts, ioLock, Container.mu,
+// Process.mu; run.mu is held alone. Status, Pid, Wait and Kill take only mu, so they answer while Create, Start, Pause,
+// Update or Delete hangs (containerd gives State 2 s: core/runtime/v2, io.containerd.timeout.task.state).
 //
 // # Promises
 //
-// The order of events is containerd's contract (docs/runtime-v2.md):
+// The order of events is containerd's contract (docs/runtime-v2.md). "Published" means put into the queue.
 //
 //	P1  create, start, exit, delete of a process are published in this order; a step
 //	    that did not happen is left out.
@@ -46,10 +39,6 @@
 //	P6  Wait returns after the exit was published.
 //	P7  Delete returns after the events of the container were delivered, or half a
 //	    second later.
-//
-// A verdict on a run is written before its exit is published.
-//
-// "Published" means put into the queue; docs/events.md has the same promises for users.
 //
 // P1 and P2 hold because an exit takes opLock: a Start in flight finishes and publishes first. P3 and P4 hold because
 // init's waiter closes the gate exits before it waits for the execs inside. P5 holds because the waiter reads the OOM

@@ -8,8 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"sandbox.internal/shim/pkg/event"
 )
 
@@ -17,7 +15,6 @@ import (
 const (
 	remainingTimeout = 10 * time.Second // for processes that were killed
 	execExitTimeout  = 30 * time.Second // of init, for the exits of execs, which are being killed
-	execKills        = 100              // execs that are killed at the same time
 	// unreadTimeout bounds how long after its exit the output of an exec is kept for an absent reader: when containerd
 	// or a client dies, nobody deletes its execs. The output of init is kept until Delete.
 	unreadTimeout = 5 * time.Minute
@@ -47,8 +44,8 @@ func (p *Process) await() {
 	p.drain(draining)
 }
 
-// checkOOM reports an OOM kill that was not reported yet. A shell tells that SIGKILL has ended its last command by the
-// same status with which it ends itself.
+// checkOOM reports an OOM kill that was not reported yet. The status of a shell whose last command SIGKILL has ended is
+// the same as that of one that was killed.
 func (p *Process) checkOOM(exit Exit) {
 	known := p.wasKilled() || p.container.checkpointed.Load() // who sent SIGKILL
 	if exit.Status == 128+int(syscall.SIGKILL) && p.execID == "" && !known {
@@ -77,18 +74,10 @@ func (c *Container) killRemaining() {
 	defer cancel()
 	if err := c.runtime.KillRemaining(ctx); err != nil {
 		logger(c.ID()).WithError(err).Error("kill what init left behind")
-		c.killExecs()
+		for _, p := range c.allExecs() {
+			_ = p.Kill(syscall.SIGKILL) // it may be dead, or have never begun
+		}
 	}
-}
-
-// killExecs kills all execs that have begun, execKills at a time: one with a cgroup takes a moment.
-func (c *Container) killExecs() {
-	var kills errgroup.Group
-	kills.SetLimit(execKills)
-	for _, p := range c.allExecs() {
-		kills.Go(func() error { return p.Kill(syscall.SIGKILL) })
-	}
-	_ = kills.Wait() // they may be dead, or have never begun
 }
 
 // publishExit commits the exit and publishes it. The waiter calls it once, with opLock held.

@@ -18,7 +18,6 @@ type gate struct {
 	close  context.CancelCauseFunc // may be called many times; the first cause counts
 }
 
-// allSlots is the capacity of a gate.
 const allSlots = math.MaxInt64
 
 func newGate() *gate {
@@ -26,19 +25,14 @@ func newGate() *gate {
 	return &gate{slots: semaphore.NewWeighted(allSlots), closed: closed, close: cancel}
 }
 
-// enter waits for excluders, and makes the caller a holder until leave. It fails with the cause if ctx ends, or the
-// gate is closed.
-func (g *gate) enter(ctx context.Context) error { return g.take(ctx, 1) }
-
-func (g *gate) leave() { g.slots.Release(1) }
-
-// exclude waits until all holders have left, and admits nobody until readmit. It fails as enter does.
+// enter waits for excluders, and makes the caller a holder until leave. exclude waits until all holders have left, and
+// admits nobody until readmit. Both fail with the cause if ctx ends, or the gate is closed. empty waits until all
+// holders of a closed gate have left.
+func (g *gate) enter(ctx context.Context) error   { return g.take(ctx, 1) }
+func (g *gate) leave()                            { g.slots.Release(1) }
 func (g *gate) exclude(ctx context.Context) error { return g.take(ctx, allSlots) }
-
-func (g *gate) readmit() { g.slots.Release(allSlots) }
-
-// empty waits until all holders of a closed gate have left.
-func (g *gate) empty(ctx context.Context) error { return g.slots.Acquire(ctx, allSlots) }
+func (g *gate) readmit()                          { g.slots.Release(allSlots) }
+func (g *gate) empty(ctx context.Context) error   { return g.slots.Acquire(ctx, allSlots) }
 
 func (g *gate) take(ctx context.Context, slots int64) error {
 	ctx, cancel := withEnd(ctx, g.closed)

@@ -26,14 +26,12 @@ type Process struct {
 	io        stdio.Config
 	run       *run // nil without limits
 
-	opLock  chan struct{} // one slot; see the package documentation
-	exited  chan struct{} // closed once, after the exit is published
-	drained chan struct{} // closed once, after the output is drained and the streams are closed
-
+	opLock       chan struct{}      // one slot; see the package documentation
+	exited       chan struct{}      // closed once, after the exit is published
+	drained      chan struct{}      // closed once, after the output is drained and the streams are closed
 	stopDraining context.CancelFunc // ends the wait for readers of the output; set before p is Stopped
-
-	killed context.Context //nolint:containedctx // that of a process, not of a request: it ends with a SIGKILL
-	kill   func()          // ends killed, before the signal is sent
+	killed       context.Context    //nolint:containedctx // that of a process, not of a request: it ends with a SIGKILL
+	kill         func()             // ends killed, before the signal is sent
 
 	ioLock sync.Mutex // orders operations on the streams
 	// +checklocks:ioLock
@@ -93,10 +91,9 @@ func (p *Process) Pid() int { return p.Status().Pid }
 // Exited returns a channel that is closed once the exit is published.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Kill sends sig. SIGKILL to init also thaws the container, whoever froze it or a part of it, since a frozen process
-// does not die on cgroup v1; no exec starts after it. The thaw only writes to the cgroup, since the runtime may be busy
-// with a Pause. SIGKILL also aborts the Start of an exec, or a restore, that is under way. If the program already runs,
-// it is killed as usual.
+// Kill sends sig. SIGKILL to init also thaws the container, since a frozen process does not die on cgroup v1; no exec
+// starts after it. The thaw only writes to the cgroup, since the runtime may be busy with a Pause. SIGKILL also aborts
+// the Start of an exec, or a restore, that is under way. If the program already runs, it is killed as usual.
 func (p *Process) Kill(sig syscall.Signal) error {
 	op := OpSignal
 	if sig == syscall.SIGKILL {
@@ -141,20 +138,6 @@ func (p *Process) Resize(width, height uint16) error {
 // CloseStdin ends the process's standard input after the data that was sent so far.
 func (p *Process) CloseStdin() error { return p.askStreams(OpCloseIO, (*stdio.Streams).CloseStdin) }
 
-// OpenStdin lets clients write to stdin. It is called once, when clients can ask for the state of the process: by the
-// owner of a container that New has made, otherwise by Start. Without streams it does nothing.
-func (p *Process) OpenStdin() {
-	p.mu.Lock()
-	streams := p.streams
-	p.mu.Unlock()
-	if streams == nil {
-		return // Start opens the stdin of an init that it restores
-	}
-	if err := streams.OpenStdin(); err != nil {
-		p.logger().WithError(err).Error("the process gets no input")
-	}
-}
-
 // askStreams has the streams act for op, if the state table allows it: now, or in runs if there are none yet.
 func (p *Process) askStreams(op Op, act func(*stdio.Streams) error) error {
 	p.ioLock.Lock()
@@ -162,9 +145,7 @@ func (p *Process) askStreams(op Op, act func(*stdio.Streams) error) error {
 	if err := p.check(op); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	streams := p.streams
-	p.mu.Unlock()
+	streams := p.openStreams()
 	if streams == nil {
 		p.asked[op] = act
 		return nil
@@ -172,28 +153,37 @@ func (p *Process) askStreams(op Op, act func(*stdio.Streams) error) error {
 	return act(streams)
 }
 
+func (p *Process) openStreams() *stdio.Streams {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.streams
+}
+
+// OpenStdin lets clients write to stdin. It is called once, when clients can ask for the state of the process: by the
+// owner of a container that New has made, otherwise by Start. Without streams, as before a restore, it does nothing.
+func (p *Process) OpenStdin() {
+	if streams := p.openStreams(); streams != nil {
+		if err := streams.OpenStdin(); err != nil {
+			p.logger().WithError(err).Error("the process gets no input")
+		}
+	}
+}
+
 // Wait blocks until the exit is published, or ctx ends.
 func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	select {
 	case <-p.exited:
+		return p.Status().Exit, nil
 	case <-ctx.Done():
 		return Exit{}, p.wrap(fmt.Errorf("wait: %w", ctx.Err()))
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.exit, nil
 }
 
-func (p *Process) id() string {
-	if p.execID != "" {
-		return p.execID
-	}
-	return p.container.ID()
-}
+func (p *Process) id() string { return cmp.Or(p.execID, p.container.ID()) }
 
 func (p *Process) wrap(err error) error {
 	if p.execID != "" {
-		return fmt.Errorf("container %q: exec %q: %w", p.container.ID(), p.execID, err)
+		err = fmt.Errorf("exec %q: %w", p.execID, err)
 	}
 	return fmt.Errorf("container %q: %w", p.container.ID(), err)
 }
@@ -256,6 +246,7 @@ func (p *Process) commit(op Op) {
 	}
 }
 
+// tryCommit is commit for an op that abandon may have made impossible.
 func (p *Process) tryCommit(op Op) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -46,8 +46,7 @@ type RuntimeContainer interface {
 	Pause() error
 	// Resume thaws them. It does not wait for an Exec in flight.
 	Resume() error
-	// Update changes the resources that r names and leaves the others. If it fails, it restores the former values as
-	// far as the kernel allows.
+	// Update changes the resources that r names. If it fails, it restores the former values as far as the kernel allows.
 	Update(r *specs.LinuxResources) error
 	// KeepCPUSet informs others that write the container's cgroup, as systemd does when it is reloaded, which CPUs and
 	// memory nodes were written there. An empty list is left out.
@@ -59,14 +58,13 @@ type RuntimeContainer interface {
 	Cgroup() *cgroup.Cgroup
 	// Launch returns how processes were started.
 	Launch() inspect.Launch
-	// KillRemaining kills, once init has exited, what the kernel did not kill with it: it does so in a PID namespace of
-	// the container's own.
+	// KillRemaining kills, once init has exited, the processes that the kernel did not kill with it: it kills those in a
+	// PID namespace of the container's own.
 	KillRemaining(ctx context.Context) error
-	// Destroy removes what Create made. Init must have exited. It succeeds if the container is gone already, so that a
-	// failed Destroy can be retried.
+	// Destroy removes what Create made. Init must have exited. It can be called again.
 	Destroy() error
 	// Discard is Destroy for a container whose creation failed, and which nobody will destroy again. Nothing is left on
-	// disk even if another program that has to know, such as systemd, does not answer; Discard then returns an error.
+	// disk even if it fails, since another program such as systemd does not answer.
 	Discard() error
 }
 
@@ -82,23 +80,17 @@ type Handle interface {
 
 // ExecCgroup is the cgroup of an exec with limits.
 type ExecCgroup interface {
-	// Cgroup exists until Release.
-	Cgroup() *cgroup.Cgroup
-	// Account returns the usage of the exec, including all processes that it started. It is called after Wait.
-	Account() cgroup.Account
-	// Usage returns the current usage, or the final one.
-	Usage() Usage
-	// Release removes the cgroup as soon as it is empty. The waiter calls it after the exit is published.
-	Release()
+	Cgroup() *cgroup.Cgroup  // exists until Release
+	Account() cgroup.Account // usage of the exec and all processes that it started, after Wait
+	Usage() Usage            // current, or final
+	Release()                // removes the cgroup as soon as it is empty, after the exit is published
 }
 
 // Usage is the usage of an exec, including all processes that it started.
 type Usage struct {
-	CPU time.Duration
-	// Memory is the peak in bytes: of all processes together or, if CgroupTotal is false, of the largest one that has
-	// exited.
-	Memory      uint64
-	CgroupTotal bool
+	CPU         time.Duration
+	Memory      uint64 // peak in bytes: of all processes together, or of the largest one that has exited
+	CgroupTotal bool   // Memory is of all processes
 }
 
 // Exit is how a process ended.
@@ -106,8 +98,7 @@ type Exit struct {
 	Status int            // exit code, or 128 + number of the signal that killed it
 	At     time.Time      // when the kernel reported it
 	Signal syscall.Signal `json:",omitempty"` // that killed it; 0 if it exited
-	// Used is the CPU time of it and of all that it waited for, and the largest resident memory of one of them.
-	Used cgroup.Account `json:"-"`
+	Used   cgroup.Account `json:"-"`          // CPU time of it and of all that it waited for; memory of the largest
 }
 
 // Config is what a container is created with. The caller has checked it.
@@ -119,10 +110,9 @@ type Config struct {
 	IO         stdio.Config
 	Mounts     []event.Mount // of the root file system, as the event reports them
 	Checkpoint string        // directory of the image that Start restores init from; empty for a fresh container
-	// MayRestore may refuse a restore that is about to begin. No other operation on init is under way then.
-	MayRestore func() error `json:"-"`
-	Stop       Stop         // of a running container that is removed from disk; the zero value kills it
-	Files      []*os.File   // init's, from descriptor 3 on
+	MayRestore func() error  `json:"-"` // refuses a restore that is about to begin; nil without Checkpoint
+	Stop       Stop          // of a running container that is removed from disk; the zero value kills it
+	Files      []*os.File    // init's, from descriptor 3 on
 	Hooks      []Hook
 	Record     Record `json:"-"`
 	CPUSet     CPUSet `json:"-"` // nil for a container that follows no other cgroup
@@ -140,12 +130,9 @@ type Record interface {
 
 // CPUSet keeps the CPUs of a container those of another cgroup (pkg/cpuset).
 type CPUSet interface {
-	// BeforeUpdate is called before the runtime writes r to the cgroup.
-	BeforeUpdate(r *specs.LinuxResources)
-	// AfterUpdate is called with the runtime's result.
-	AfterUpdate(err error)
-	// BeforeDestroy is called before the runtime removes the cgroup.
-	BeforeDestroy()
+	BeforeUpdate(r *specs.LinuxResources) // before the runtime writes r to the cgroup
+	AfterUpdate(err error)                // with the runtime's result
+	BeforeDestroy()                       // before the runtime removes the cgroup
 }
 
 // Stop is how a container is stopped: init gets Signal, and what still runs after Grace is killed.
@@ -177,11 +164,10 @@ func (c *Config) SetEnv(name, value string) {
 }
 
 // Hook makes something that a container has in addition to what the runtime makes, such as a pid file. Its methods are
-// called in the order of [Config.Hooks], Removed in the reverse order. An implementation embeds [NoHook] for the
-// methods that it does not need.
+// called in the order of [Config.Hooks], Removed in the reverse order.
 type Hook interface {
-	// Prepare is called before the runtime creates the container. It may change c.Spec, c.Rootfs,
-	// c.Files, c.Init and c.TaskDir.
+	// Prepare is called before the runtime creates the container. It may change c.Spec, c.Rootfs, c.Files, c.Init and
+	// c.TaskDir.
 	Prepare(ctx context.Context, c *Config) error
 	// Created is called when init exists, before it is announced. Init does not run its program yet, except in a
 	// container restored from a checkpoint, where Start calls Created.
@@ -191,7 +177,7 @@ type Hook interface {
 	Removed() error
 }
 
-// NoHook is a [Hook] that does nothing.
+// NoHook is a [Hook] that does nothing, to be embedded in one that does not need all methods.
 type NoHook struct{}
 
 // Prepare implements [Hook].
