@@ -72,8 +72,8 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 	return c, nil
 }
 
-// create has the runtime create the container, including its init unless Start restores that. If it fails, remove is
-// still to be called.
+// create has the runtime create the container, with init unless Start restores that. If it fails, remove is still to be
+// called.
 func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
 	if err := c.config.Record.Begin(); err != nil {
 		return err
@@ -162,8 +162,8 @@ func (c *Container) oomKilled() {
 	c.events.Put(event.TaskOOM{ContainerID: c.ID()})
 }
 
-// publishOOMs publishes one event for the OOM kills so far, and has each further one published. It is called after the
-// start of init is published, or just before its exit is.
+// publishOOMs publishes one event for the OOM kills so far, and lets oomKilled publish each further one. It is called
+// after the start of init is published, or just before its exit is.
 func (c *Container) publishOOMs() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,7 +252,7 @@ func (c *Container) ExecUsage() map[string]Usage {
 }
 
 // KillAll sends sig to every process of the container. After SIGKILL it waits until no process is left in the cgroup,
-// for remainingTimeout at most.
+// for remainingTimeout at most. One in uninterruptible sleep may remain; its exit will tell when it has ended.
 func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error) {
 	if c.init.Pid() == 0 {
 		return c.init.Kill(sig) // it may be being restored
@@ -271,28 +271,21 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error)
 	var groupErr error
 	switch {
 	case !inCgroup:
-	case sig == syscall.SIGKILL:
-		groupErr = c.killGroup(ctx, group)
-	default:
+	case sig != syscall.SIGKILL:
 		groupErr = group.Signal(sig)
+	default:
+		bounded, cancel := context.WithTimeout(ctx, remainingTimeout)
+		defer cancel()
+		groupErr = group.Kill(bounded, sig)
+		if errors.Is(groupErr, context.DeadlineExceeded) && ctx.Err() == nil {
+			logger(c.ID()).WithError(groupErr).Warn("all processes were killed, but some do not end")
+			groupErr = nil
+		}
 	}
 	if groupErr != nil {
 		groupErr = c.init.wrap(fmt.Errorf("kill all with signal %d: %w", sig, groupErr))
 	}
 	return errors.Join(groupErr, err)
-}
-
-// killGroup kills all processes in the container's cgroup. It is no error if a process in uninterruptible sleep
-// remains: its exit will tell when it has ended.
-func (c *Container) killGroup(ctx context.Context, group *cgroup.Cgroup) error {
-	bounded, cancel := context.WithTimeout(ctx, remainingTimeout)
-	defer cancel()
-	err := group.Kill(bounded, syscall.SIGKILL)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		logger(c.ID()).WithError(err).Warn("all processes were killed, but some do not end")
-		return nil
-	}
-	return err
 }
 
 func logger(containerID string) *log.Entry { return log.L.WithField("container", containerID) }

@@ -18,61 +18,56 @@ import (
 // startTimeout bounds how long a freeze waits for execs that are being started. Later execs wait behind it.
 const startTimeout = 10 * time.Second
 
-// lockFreeze locks the operations of init, and excludes starts of execs, for op, which freezes or thaws.
-func (c *Container) lockFreeze(ctx context.Context, op Op) (unlock func(), err error) {
+// exclusively calls act for op, which freezes or thaws, with the operations of init locked and starts of execs excluded.
+func (c *Container) exclusively(ctx context.Context, op Op, act func() error) error {
 	if err := c.init.lockOp(ctx, op); err != nil {
-		return nil, err
+		return err
 	}
+	defer c.init.unlockOp()
 	bounded, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := c.starts.exclude(bounded); err != nil {
-		c.init.unlockOp()
-		return nil, c.init.wrap(fmt.Errorf("%v: an exec is being started: %w", op, err))
+		return c.init.wrap(fmt.Errorf("%v: an exec is being started: %w", op, err))
 	}
-	return func() {
-		c.starts.readmit()
-		c.init.unlockOp()
-	}, nil
-}
-
-// Pause freezes every process of the container. It waits for execs that are being started, which takes milliseconds,
-// and gives up on one that hangs.
-func (c *Container) Pause(ctx context.Context) error {
-	unlock, err := c.lockFreeze(ctx, OpPause)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	c.init.commit(OpPause)
-	if err := c.runtime.Pause(); err != nil {
-		_ = c.runtime.Resume() // half of the container may be frozen; the error below is the one that matters
-		c.init.commit(OpResume)
-		if c.init.wasKilled() { // a kill thaws
-			err = fmt.Errorf("the container is being killed: %w: %w", err, errdefs.ErrFailedPrecondition)
-		}
-		return c.init.wrap(fmt.Errorf("pause: %w", err))
-	}
-	c.init.commit(OpFreeze)
-	c.events.Put(event.TaskPaused{ContainerID: c.ID()})
-	if c.init.wasKilled() {
-		return c.thaw()
+	defer c.starts.readmit()
+	if err := act(); err != nil {
+		return c.init.wrap(fmt.Errorf("%v: %w", op, err))
 	}
 	return nil
+}
+
+// Pause freezes every process of the container. It waits for execs that are being started, and gives up on one that
+// hangs.
+func (c *Container) Pause(ctx context.Context) error {
+	return c.exclusively(ctx, OpPause, func() error {
+		c.init.commit(OpPause)
+		if err := c.runtime.Pause(); err != nil {
+			_ = c.runtime.Resume() // half of the container may be frozen; the other error is the one that matters
+			c.init.commit(OpResume)
+			if c.init.wasKilled() { // a kill thaws
+				return fmt.Errorf("the container is being killed: %w: %w", err, errdefs.ErrFailedPrecondition)
+			}
+			return err
+		}
+		c.init.commit(OpFreeze)
+		c.events.Put(event.TaskPaused{ContainerID: c.ID()})
+		if c.init.wasKilled() {
+			return c.runtime.Resume()
+		}
+		return nil
+	})
 }
 
 // Resume thaws the container.
 func (c *Container) Resume(ctx context.Context) error {
-	unlock, err := c.lockFreeze(ctx, OpResume)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if err := c.thaw(); err != nil {
-		return err
-	}
-	c.init.commit(OpResume)
-	c.events.Put(event.TaskResumed{ContainerID: c.ID()})
-	return nil
+	return c.exclusively(ctx, OpResume, func() error {
+		if err := c.runtime.Resume(); err != nil {
+			return err
+		}
+		c.init.commit(OpResume)
+		c.events.Put(event.TaskResumed{ContainerID: c.ID()})
+		return nil
+	})
 }
 
 // Update changes the resources that r names.
@@ -95,15 +90,7 @@ func (c *Container) Update(ctx context.Context, r *specs.LinuxResources) error {
 	return nil
 }
 
-func (c *Container) thaw() error {
-	if err := c.runtime.Resume(); err != nil {
-		return c.init.wrap(fmt.Errorf("thaw: %w", err))
-	}
-	return nil
-}
-
-// CheckpointRequest has the options of a checkpoint. All fields except Path are those of
-// containerd.runc.v1.CheckpointOptions; the zero value of each is the default.
+// CheckpointRequest has the options of a checkpoint: a path, and the fields of containerd.runc.v1.CheckpointOptions.
 type CheckpointRequest struct {
 	Path                string   // directory for the image, absolute; made if its parent exists
 	WorkPath            string   // directory for the log; empty for one that is removed after success
@@ -117,27 +104,22 @@ type CheckpointRequest struct {
 	FileLocks           bool     // allow file locks
 }
 
-// Checkpoint writes the state of every process of the container to disk. It waits for execs that are being started,
-// which takes milliseconds, gives up on one that hangs, and keeps others from being started meanwhile.
+// Checkpoint writes the state of every process of the container to disk. It waits for execs as Pause does, and keeps
+// others from being started meanwhile. A TaskExit caused by r.Exit is published after the TaskCheckpointed.
 func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
-	unlock, err := c.lockFreeze(ctx, OpCheckpoint)
-	if err != nil {
+	return c.exclusively(ctx, OpCheckpoint, func() error {
+		c.checkpointed.Store(r.Exit)
+		err := c.runtime.Checkpoint(r)
+		c.checkpointed.Store(r.Exit && err == nil)
+		if err == nil {
+			c.events.Put(event.TaskCheckpointed{ContainerID: c.ID(), Checkpoint: r.Path})
+		}
+		// A container that was frozen before is frozen again, and on cgroup v1 a frozen process does not die.
+		if c.init.Status().State == Paused && (c.init.wasKilled() || err == nil && r.Exit) {
+			err = errors.Join(err, c.runtime.Resume())
+		}
 		return err
-	}
-	defer unlock() // a TaskExit caused by r.Exit is published after it
-	c.checkpointed.Store(r.Exit)
-	err = c.runtime.Checkpoint(r)
-	c.checkpointed.Store(r.Exit && err == nil)
-	if err == nil {
-		c.events.Put(event.TaskCheckpointed{ContainerID: c.ID(), Checkpoint: r.Path})
-	} else {
-		err = c.init.wrap(fmt.Errorf("checkpoint: %w", err))
-	}
-	// A container that was frozen before is frozen again, and on cgroup v1 a frozen process does not die.
-	if c.init.Status().State == Paused && (c.init.wasKilled() || err == nil && r.Exit) {
-		err = errors.Join(err, c.thaw())
-	}
-	return err
+	})
 }
 
 // EndRestore ends a restore under way, and waits for its end. If the program already runs, it is killed.

@@ -48,6 +48,9 @@ func (p *Process) Start(ctx context.Context) error {
 		return p.wrap(err)
 	}
 	go p.await()
+	if p.container.starts.closed.Err() != nil {
+		p.container.killRemaining() // p started after finishExecs had killed the others
+	}
 	return nil
 }
 
@@ -125,9 +128,6 @@ func (p *Process) startExec(ctx context.Context) error {
 	c.execsStarted.Add(1)
 	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.Pid()})
 	p.startLimits(requested)
-	if c.starts.closed.Err() != nil {
-		c.killRemaining() // p started after finishExecs had killed the others
-	}
 	return nil
 }
 

@@ -90,6 +90,18 @@ func (m *Manager) CheckAnnotations(annotations map[string]string) error {
 	return m.settings.CheckAnnotations(annotations)
 }
 
+// Containers returns the containers whose Create has succeeded, in the order of their ids.
+func (m *Manager) Containers() (all []*Task) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(m.containers)) {
+		if c := m.containers[id].container; c != nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
 // Container returns a container. The error is errdefs.ErrNotFound for an unknown id and before the end of its Create:
 // for every other class containerd tells its client that the status is UNKNOWN (plugins/services/tasks/local.go,
 // getProcessState).
@@ -253,19 +265,17 @@ func (m *Manager) deletedStatus(containerID string) (status process.Status, ok b
 	return m.deleted[i], true
 }
 
-// Close ends the goroutine of the Reconciler. It is called when the shim ends, which containers may outlive: they keep
-// their cpusets.
+// Close ends the goroutine of the Reconciler. Containers that outlive the shim keep their cpusets.
 func (m *Manager) Close() { m.cpusets.Stop() }
 
-// KeepIndex records in which bundle the shim was started, where it listens, and how the delete command answers. It is
-// called before anything is created.
+// KeepIndex records in which bundle the shim was started, where it listens, and how the delete command answers, before
+// anything is created.
 func (m *Manager) KeepIndex(bundle, socket string, answer cleanup.Answer) {
 	m.index.SetShim(bundle, socket, answer)
 }
 
 // AddPod adds the pod, with which the shim does not end before RemovePod or ShutdownPod. From then on admit decides
-// whether a container can be created. That does not cancel a Create under way; StopAll does. AddPod fails if there is a
-// container or a pod, and while the shim is ending.
+// whether a container can be created. It fails if there is a container or a pod, and while the shim is ending.
 func (m *Manager) AddPod(sandboxID, bundle string, admit Admit) (err error) {
 	m.mu.Lock()
 	switch {
@@ -304,9 +314,8 @@ func (m *Manager) SetPodPid(pid int) error {
 func (m *Manager) RemovePod() error { return m.removePod(cleanup.State{}, false) }
 
 // ShutdownPod removes the pod and ends the shim in one step: a container that was created in between would find the
-// host's namespaces at the pod's pid. It ends the shim even if it returns an error. There must be no containers.
-// pid and exit are what the delete command answers. If exit is nil something may be left of the pod, and that command
-// finds what it has to know for removing it.
+// host's namespaces at the pod's pid. It ends the shim even if it fails. There must be no containers. The delete
+// command answers pid and exit. If exit is nil something may be left of the pod, which that command removes.
 func (m *Manager) ShutdownPod(pid int, exit *process.Exit) error {
 	return m.removePod(cleanup.State{Pid: pid, Exit: exit}, true)
 }
@@ -331,17 +340,4 @@ func (m *Manager) removePod(last cleanup.State, shutdown bool) error {
 		m.shutdownLocked()
 	}
 	return err
-}
-
-// Containers returns the containers whose Create has succeeded, in the order of their ids.
-func (m *Manager) Containers() []*Task {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var all []*Task
-	for _, id := range slices.Sorted(maps.Keys(m.containers)) {
-		if c := m.containers[id].container; c != nil { // else it is being created
-			all = append(all, c)
-		}
-	}
-	return all
 }
