@@ -41,19 +41,13 @@ func (c *trackedConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Bounds on the wait for memory, each twice as long as the one before.
-const (
-	firstAgain = time.Millisecond
-	lastAgain  = 256 * time.Millisecond
-)
-
 // again calls transfer, which reads or writes b, until it no longer fails for lack of memory, or that has lasted for
 // half a second. containerd considers a shim dead if its connection ends, and kills its containers.
 func again(transfer func([]byte) (int, error), b []byte) (done int, err error) {
-	for wait := firstAgain; ; wait *= 2 {
+	for wait := time.Millisecond; ; wait *= 2 {
 		n, err := transfer(b[done:])
 		done += n
-		if wait > lastAgain || !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ENOBUFS) {
+		if wait > time.Second/2 || !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ENOBUFS) {
 			return done, err
 		}
 		<-time.After(wait)

@@ -7,17 +7,12 @@ import (
 	"debug/elf"
 	"fmt"
 	"os"
-	"runtime"
 	"runtime/debug"
-	"runtime/metrics"
 	"sync"
 
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
-
-// keptThreads is how many threads Trim leaves. A shim that had no burst has fewer.
-const keptThreads = 12
 
 // quietGC is the GOGC of a shim that has been quiet: the smallest heap at which Go collects is that percentage of 4
 // MiB.
@@ -41,8 +36,8 @@ func OwnMemory() *Memory {
 	return &Memory{code: code}
 }
 
-// Trim gives threads, garbage and the mapped pages of the program's file back. After the first call GOGC is lower, so
-// that garbage from periodic polls stays small. If an operator has set GOGC, Trim does not start the first collection.
+// Trim gives garbage and the mapped pages of the program's file back. After the first call GOGC is lower, so that
+// garbage from periodic polls stays small. If an operator has set GOGC, Trim does not start the first collection.
 func (m *Memory) Trim() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -54,43 +49,11 @@ func (m *Memory) Trim() {
 		debug.FreeOSMemory()
 		m.collected = collections()
 	}
-	if threads, err := os.ReadDir("/proc/self/task"); err == nil && len(threads) > keptThreads {
-		// For each thread in a system call the runtime would make a new one, which the cgroup may not allow.
-		endThreads(len(threads) - keptThreads - inSystemCalls())
-	}
-	// This comes last: what runs after it maps its code and data again.
+	// This comes last: what runs after it maps its code and data again. The pages stay in the page cache. If madvise(2)
+	// fails, more stays mapped, which does no harm.
 	for _, c := range m.code {
-		// The pages stay in the page cache, and come back when they are used. If madvise(2) fails, more stays mapped,
-		// which does no harm.
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, c[0], c[1], unix.MADV_DONTNEED)
 	}
-}
-
-// inSystemCalls returns about how many threads are in system calls now.
-func inSystemCalls() int {
-	sample := []metrics.Sample{{Name: "/sched/goroutines/not-in-go:goroutines"}}
-	metrics.Read(sample)
-	if sample[0].Value.Kind() != metrics.KindUint64 {
-		return 0 // this Go has no such metric
-	}
-	return int(sample[0].Value.Uint64())
-}
-
-// endThreads ends n threads, if any, that have nothing to do. The Go runtime makes one for each system call that
-// blocks, and keeps it for the next one. But a goroutine that returns while it is locked to its thread ends it.
-func endThreads(n int) {
-	var locked sync.WaitGroup
-	all := make(chan struct{})
-	locked.Add(max(n, 0))
-	for range n {
-		go func() {
-			runtime.LockOSThread()
-			locked.Done()
-			<-all // or the next one would have no other thread
-		}()
-	}
-	locked.Wait()
-	close(all)
 }
 
 // collections returns how many collections the runtime has made. runtime.ReadMemStats has the number too, but takes

@@ -9,13 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"runtime/pprof"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/internal/testx"
 )
@@ -59,55 +55,6 @@ func TestTrim_CollectsOnceUnlessAnOperatorSaysWhen(t *testing.T) {
 		if m.Trim(); collections() > before {
 			t.Errorf("with GOGC=%q Trim collected again, want nothing: there is no new garbage", tt.gogc)
 		}
-	}
-}
-
-func TestTrim_EndsThreadsOfABurst(t *testing.T) {
-	const burst = 100
-	unblock := blockThreads(t, burst)
-	unblock()
-	(&Memory{collected: collections()}).Trim()
-	testx.Eventually(t, "the end of the burst's threads", func() bool {
-		threads, err := os.ReadDir("/proc/self/task")
-		return err == nil && len(threads) < burst/2
-	})
-}
-
-// A thread in a system call cannot be ended. For each that Trim tried to end the runtime would make another one,
-// which may be more than the limit of processes of the shim's cgroup allows.
-func TestTrim_MakesNoThreadsWhileSystemCallsBlock(t *testing.T) {
-	unblock := blockThreads(t, 100)
-	defer unblock()
-	made := pprof.Lookup("threadcreate")
-	before := made.Count()
-	(&Memory{collected: collections()}).Trim()
-	if n := made.Count() - before; n >= 10 {
-		t.Errorf("Trim made %d threads, want fewer than 10", n)
-	}
-}
-
-// blockThreads blocks n threads in system calls. unblock ends these, and returns once they have ended.
-func blockThreads(t *testing.T, n int) (unblock func()) {
-	t.Helper()
-	var reads sync.WaitGroup
-	var writers []*os.File
-	for range n {
-		var fds [2]int
-		testx.Must(t, unix.Pipe2(fds[:], unix.O_CLOEXEC))
-		writers = append(writers, os.NewFile(uintptr(fds[1]), "writer"))
-		reads.Go(func() {
-			_, _ = unix.Read(fds[0], make([]byte, 1)) // blocks a thread until the writer is closed
-			_ = unix.Close(fds[0])
-		})
-	}
-	testx.Eventually(t, "that all reads block", func() bool { return inSystemCalls() >= n })
-	return func() {
-		for _, w := range writers {
-			if err := w.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-		reads.Wait()
 	}
 }
 

@@ -1,12 +1,11 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package idle tracks what the clients of a shim do, and acts when they do nothing: the shim ends when nobody is
-// connected, and gives memory back when nobody calls.
+// Package idle acts when the clients of a shim do nothing: the shim ends when nobody is connected, and gives memory back
+// when nobody calls. An idle shim does not wake up: the two timers of a [Tracker] run once, after the last connection
+// and after the last call. [Tracker.Stop] ends them.
 //
-// Goroutines: two timers of a [Tracker], which run once after the last connection and the last call; [Tracker.Stop]
-// ends them. So an idle shim does not wake up.
-// Locks: mu of a Tracker is held during a few assignments. [Memory] has one for a single goroutine at a time.
+// Locks: each type has one, which guards its fields.
 package idle
 
 import (
@@ -29,15 +28,13 @@ const (
 	// pay for the pages that they bring back.
 	firstQuiet = 2 * time.Second
 	laterQuiet = 15 * time.Second
-	// hangUpTimeout is how long clients have to hang up once they have their answers, as containerd does. A client that
-	// does not hang up has them within that time: only the writing is left then. It also bounds the wait for answers
-	// that come before that of Shutdown.
+	// hangUpTimeout is how long clients have to hang up once they have their answers, as containerd does. It also bounds
+	// the wait for answers that come before that of Shutdown.
 	hangUpTimeout = 100 * time.Millisecond
 )
 
 // isPoll reports whether clients call a method at intervals, as containerd's CRI plugin does each second (containerd
-// internal/cri/server/stats_collector.go). If polls counted as activity, the shim would never be quiet. They need
-// little of the program.
+// internal/cri/server/stats_collector.go). A poll is no activity: it needs little of the program.
 func isPoll(fullMethod string) bool {
 	switch path.Base(fullMethod) {
 	case "Stats", "State", "Pids", "SandboxMetrics", "SandboxStatus", "PingSandbox":
@@ -61,21 +58,30 @@ type Tracker struct {
 	noClient  *time.Timer // runs while conns is 0
 	quiet     *time.Timer // runs from the last call on
 
-	mu    sync.Mutex
-	conns int // open
-	calls int // under way
-	ends  int // of these, those that end the shim, and wait for the others
-	// +checklocks:mu
-	quietTime time.Duration
-	changed   chan struct{} // not nil while somebody waits; closed when conns becomes 0, or calls becomes ends
+	mu        sync.Mutex
+	changed   sync.Cond     // conns, calls or ends has changed
+	conns     int           // open
+	calls     int           // under way
+	ends      int           // of these, those that end the shim, and wait for the others
+	quietTime time.Duration // of the next call
 	late      func()        // not nil once Drain has seen the last answer: called for each later call
 }
 
 // NewTracker returns a Tracker with nobody connected.
 func NewTracker(c Config) *Tracker {
 	t := &Tracker{config: c, handshake: ttrpc.UnixSocketRequireSameUser(), quietTime: firstQuiet}
-	t.noClient = time.AfterFunc(noClientTimeout, t.whenNoClient)
-	t.quiet = time.AfterFunc(firstQuiet, t.whenQuiet)
+	t.changed.L = &t.mu
+	t.noClient = time.AfterFunc(noClientTimeout, func() {
+		if t.Clients() == 0 {
+			c.NoClient()
+		}
+	})
+	t.quiet = time.AfterFunc(firstQuiet, func() {
+		t.mu.Lock()
+		t.quietTime = laterQuiet
+		t.mu.Unlock()
+		c.Quiet()
+	})
 	return t
 }
 
@@ -90,22 +96,6 @@ func (t *Tracker) Clients() int {
 func (t *Tracker) Stop() {
 	t.noClient.Stop()
 	t.quiet.Stop()
-}
-
-func (t *Tracker) whenNoClient() {
-	t.mu.Lock()
-	nobody := t.conns == 0
-	t.mu.Unlock()
-	if nobody {
-		t.config.NoClient()
-	}
-}
-
-func (t *Tracker) whenQuiet() {
-	t.mu.Lock()
-	t.quietTime = laterQuiet
-	t.mu.Unlock()
-	t.config.Quiet()
 }
 
 // Handshake implements ttrpc.Handshaker.
@@ -126,8 +116,8 @@ func (t *Tracker) connClosed() {
 	defer t.mu.Unlock()
 	if t.conns--; t.conns == 0 {
 		t.noClient.Reset(noClientTimeout)
-		t.signalLocked()
 	}
+	t.changed.Broadcast()
 }
 
 // Intercept returns next with its calls tracked. A call that comes after the last answer (see Drain) is never answered:
@@ -137,109 +127,74 @@ func (t *Tracker) Intercept(next ttrpc.UnaryServerInterceptor) ttrpc.UnaryServer
 		ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, call ttrpc.Method,
 	) (any, error) {
 		poll := isPoll(info.FullMethod)
-		if late := t.callBegins(poll); late != nil {
+		if late := t.count(1, poll); late != nil {
 			late()
 			<-ctx.Done() // with the connection
 			return nil, ctx.Err()
 		}
-		defer t.callEnds(poll)
+		defer t.count(-1, poll)
 		answer, err := next(ctx, unmarshal, info, call)
-		if name := path.Base(info.FullMethod); (name == "Shutdown" || name == "ShutdownSandbox") && t.ending() {
-			t.awaitOthers(ctx)
-			t.config.Ends()
+		if name := path.Base(info.FullMethod); name == "Shutdown" || name == "ShutdownSandbox" {
+			select {
+			case <-t.config.Done:
+				t.awaitOthers(ctx)
+				t.config.Ends()
+			default:
+			}
 		}
 		return answer, err
 	}
 }
 
-func (t *Tracker) callBegins(poll bool) (late func()) {
+// count adds n to the calls under way, unless Drain has seen the last one.
+func (t *Tracker) count(n int, poll bool) (late func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.late == nil {
-		t.calls++
+		t.calls += n
 	}
 	if !poll {
 		t.quiet.Reset(t.quietTime)
 	}
+	t.changed.Broadcast()
 	return t.late
-}
-
-func (t *Tracker) callEnds(poll bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !poll {
-		t.quiet.Reset(t.quietTime)
-	}
-	if t.calls--; t.calls == t.ends {
-		t.signalLocked()
-	}
-}
-
-func (t *Tracker) ending() bool {
-	select {
-	case <-t.config.Done:
-		return true
-	default:
-		return false
-	}
 }
 
 // awaitOthers waits a while until the other calls are answered: a client that has the answer to Shutdown closes the
 // connection, even with another call under way, such as another Delete.
 func (t *Tracker) awaitOthers(ctx context.Context) {
-	t.mu.Lock()
-	t.ends++
-	t.mu.Unlock()
-	short, cancel := context.WithTimeout(ctx, hangUpTimeout)
+	ctx, cancel := context.WithTimeout(ctx, hangUpTimeout)
 	defer cancel()
-	t.await(short, func() bool { return t.calls == t.ends })
 	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ends++
+	t.changed.Broadcast()
+	t.awaitLocked(ctx, func() bool { return t.calls == t.ends })
 	t.ends--
-	t.mu.Unlock()
-}
-
-func (t *Tracker) signalLocked() {
-	if t.changed != nil {
-		close(t.changed)
-		t.changed = nil
-	}
 }
 
 // Drain waits until the calls under way are answered, or ctx ends. From then on none is answered, and late is called
 // for each that comes. A ttrpc server that shuts down does not wait: it hangs up on a client whose only call under way
 // is its first since the connection was idle (ttrpc, serverConn.run).
 func (t *Tracker) Drain(ctx context.Context, late func()) {
-	answered := t.await(ctx, func() bool {
-		if t.calls == 0 {
-			t.late = late
-		}
-		return t.calls == 0
-	})
-	if !answered {
-		return
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.awaitLocked(ctx, func() bool { return t.calls == 0 }); t.calls == 0 {
+		t.late = late
+		short, cancel := context.WithTimeout(ctx, hangUpTimeout)
+		defer cancel()
+		t.awaitLocked(short, func() bool { return t.conns == 0 })
 	}
-	short, cancel := context.WithTimeout(ctx, hangUpTimeout)
-	defer cancel()
-	t.await(short, func() bool { return t.conns == 0 })
 }
 
-// await waits for done, which is called with mu held, and reports whether it came before the end of ctx.
-func (t *Tracker) await(ctx context.Context, done func() bool) bool {
-	for {
+// awaitLocked waits for done, or the end of ctx. It releases mu meanwhile.
+func (t *Tracker) awaitLocked(ctx context.Context, done func() bool) {
+	defer context.AfterFunc(ctx, func() {
 		t.mu.Lock()
-		if done() {
-			t.mu.Unlock()
-			return true
-		}
-		if t.changed == nil {
-			t.changed = make(chan struct{})
-		}
-		changed := t.changed
-		t.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return false
-		}
+		defer t.mu.Unlock()
+		t.changed.Broadcast()
+	})()
+	for !done() && ctx.Err() == nil {
+		t.changed.Wait()
 	}
 }

@@ -31,6 +31,17 @@ func newTracker(c Config) *Tracker {
 	return NewTracker(c)
 }
 
+// connect lets a connection through without a look at the peer, which is ttrpc's.
+func connect(t *testing.T, tr *Tracker) net.Conn {
+	t.Helper()
+	tr.handshake = pass{}
+	mine, theirs := net.Pipe()
+	t.Cleanup(func() { _ = theirs.Close() }) // one end is enough
+	conn, _, err := tr.Handshake(t.Context(), mine)
+	testx.Must(t, err)
+	return conn
+}
+
 var aCall = &ttrpc.UnaryServerInfo{FullMethod: "/containerd.task.v3.Task/Exec"}
 
 // pass lets every connection through; the peer's user is ttrpc's to check.
@@ -42,14 +53,6 @@ func TestTracker_NoClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var absent atomic.Int32
 		tr := newTracker(Config{NoClient: func() { absent.Add(1) }})
-		tr.handshake = pass{}
-		connect := func() net.Conn {
-			mine, theirs := net.Pipe()
-			t.Cleanup(func() { _ = theirs.Close() })
-			c, _, err := tr.Handshake(t.Context(), mine)
-			testx.Must(t, err)
-			return c
-		}
 		check := func(when string, want int) {
 			t.Helper()
 			synctest.Wait()
@@ -59,10 +62,10 @@ func TestTracker_NoClient(t *testing.T) {
 		}
 
 		time.Sleep(noClientTimeout - time.Second)
-		first := connect()
+		first := connect(t, tr)
 		time.Sleep(time.Hour)
 		check("while one is connected", 0)
-		second := connect()
+		second := connect(t, tr)
 		_ = first.Close()
 		_ = first.Close() // counts once
 		time.Sleep(time.Hour)
@@ -73,7 +76,7 @@ func TestTracker_NoClient(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		check("when the time is over", 1)
 
-		third := connect()
+		third := connect(t, tr)
 		_ = third.Close()
 		tr.Stop()
 		time.Sleep(time.Hour)
@@ -141,13 +144,9 @@ func TestDrain_TheCallThatEndsTheShimIsAnswered(t *testing.T) {
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := newTracker(Config{})
-		tr.handshake = pass{}
 		defer tr.Stop()
 		release := make(chan struct{})
-		mine, theirs := net.Pipe()
-		defer func() { _ = theirs.Close() }() // one end is enough
-		conn, _, err := tr.Handshake(t.Context(), mine)
-		testx.Must(t, err)
+		conn := connect(t, tr)
 		slow := tr.Intercept(func(context.Context, ttrpc.Unmarshaler, *ttrpc.UnaryServerInfo, ttrpc.Method) (any, error) {
 			<-release
 			return nil, nil
@@ -233,12 +232,8 @@ func TestIntercept_ShutdownThatEndsTheShimIsAnsweredLast(t *testing.T) {
 func TestDrain_NoCallIsAnsweredAfterTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := newTracker(Config{})
-		tr.handshake = pass{}
 		defer tr.Stop()
-		mine, theirs := net.Pipe()
-		defer func() { _ = theirs.Close() }() // one end is enough
-		conn, _, err := tr.Handshake(t.Context(), mine)
-		testx.Must(t, err)
+		conn := connect(t, tr)
 		defer func() { _ = conn.Close() }() // as above
 		call := tr.Intercept(func(context.Context, ttrpc.Unmarshaler, *ttrpc.UnaryServerInfo, ttrpc.Method) (any, error) {
 			return "answer", nil
