@@ -24,34 +24,28 @@ import (
 // know or that have another wire type.
 func Decode(b []byte, fields ...any) error {
 	for len(b) > 0 {
-		number, wireType, tag := protowire.ConsumeTag(b)
-		if tag < 0 {
-			return protowire.ParseError(tag)
+		number, wireType, length := protowire.ConsumeField(b)
+		if length < 0 {
+			return protowire.ParseError(length)
 		}
 		if !number.IsValid() {
 			return fmt.Errorf("field %d: number is not valid", number)
 		}
-		length := protowire.ConsumeFieldValue(number, wireType, b[tag:])
-		if length < 0 {
-			return fmt.Errorf("field %d: %w", number, protowire.ParseError(length))
-		}
-		value := b[tag : tag+length]
-		b = b[tag+length:]
+		_, _, tag := protowire.ConsumeTag(b)
+		value := b[tag:length]
+		b = b[length:]
 		if int(number) > len(fields) {
 			continue
 		}
-		var err error
-		switch wireType {
+		switch wireType { //nolint:exhaustive // no field has another
 		case protowire.VarintType:
 			n, _ := protowire.ConsumeVarint(value)
 			setNumber(fields[number-1], n)
 		case protowire.BytesType:
 			content, _ := protowire.ConsumeBytes(value)
-			err = setBytes(fields[number-1], content)
-		case protowire.Fixed32Type, protowire.Fixed64Type, protowire.StartGroupType, protowire.EndGroupType:
-		}
-		if err != nil {
-			return fmt.Errorf("field %d: %w", number, err)
+			if err := setBytes(fields[number-1], content); err != nil {
+				return fmt.Errorf("field %d: %w", number, err)
+			}
 		}
 	}
 	return nil
@@ -123,9 +117,9 @@ func checkUTF8(s string) error {
 	return nil
 }
 
-// Encode returns a message whose field with number i+1 has the value fields[i]: a string, bool, uint32, uint64,
-// map[string]string, [proto.Message], []byte for an encoded message or [][]byte for several. It leaves out zero values
-// and nil, but not messages without a field.
+// Encode returns a message whose field with number i+1 has the value fields[i]: a string, bool, uint32, uint64, []byte,
+// map[string]string, [proto.Message], or []any for the fields of a message, [][]any for several. It leaves out zero
+// values and nil, but not messages without a field.
 func Encode(fields ...any) ([]byte, error) {
 	var b []byte
 	for i, field := range fields {
@@ -137,38 +131,41 @@ func Encode(fields ...any) ([]byte, error) {
 	return b, nil
 }
 
-func appendField(b []byte, number protowire.Number, field any) ([]byte, error) {
-	if field == nil || reflect.ValueOf(field).IsZero() {
+func appendField(b []byte, number protowire.Number, field any) (_ []byte, err error) {
+	value := reflect.ValueOf(field)
+	if field == nil || value.IsZero() {
 		return b, nil
 	}
+	addBytes := func(content []byte, err error) ([]byte, error) {
+		return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), content), err
+	}
 	switch field := field.(type) {
-	case string:
-		return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), field), checkUTF8(field)
 	case bool:
-		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), protowire.EncodeBool(field)), nil
-	case uint64:
-		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), field), nil
+		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), 1), nil
+	case uint32, uint64:
+		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), value.Uint()), nil
+	case string:
+		return addBytes([]byte(field), checkUTF8(field))
 	case []byte:
-		return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), field), nil
-	case [][]byte:
+		return addBytes(field, nil)
+	case []any:
+		return addBytes(Encode(field...))
+	case proto.Message:
+		return addBytes(proto.Marshal(field))
+	case [][]any:
 		for _, message := range field {
-			b = protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), message)
-		}
-		return b, nil
-	case uint32:
-		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), uint64(field)), nil
-	case map[string]string:
-		for _, key := range slices.Sorted(maps.Keys(field)) {
-			entry, err := Encode(key, field[key])
-			if err != nil {
+			if b, err = appendField(b, number, message); err != nil {
 				return nil, err
 			}
-			b = protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), entry)
 		}
 		return b, nil
-	case proto.Message:
-		message, err := proto.Marshal(field)
-		return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), message), err
+	case map[string]string:
+		for _, key := range slices.Sorted(maps.Keys(field)) {
+			if b, err = appendField(b, number, []any{key, field[key]}); err != nil {
+				return nil, err
+			}
+		}
+		return b, nil
 	}
 	return nil, fmt.Errorf("cannot encode a %T", field)
 }

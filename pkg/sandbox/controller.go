@@ -1,23 +1,16 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandbox controls the lifecycle of a pod, as containerd's Sandbox API asks for it: create, start, stop, wait,
-// status, shutdown.
+// Package sandbox controls the lifecycle of a pod, as containerd's Sandbox API asks for it.
 //
 // A [Controller] makes the pod with pkg/pod. It tells task.Manager, the registry of containers, whether containers may
 // be created now, and how the pod changes their configuration. Without the Sandbox API there is no pod, and the shim
 // ends with its last container.
 //
-// # Goroutines
+// Goroutines: each stop has one, which ends when the containers have ended. One waits for the process that holds the
+// pod's namespaces, if that is not the shim, and stops the pod. A timer runs after a failure of ShutdownIdle.
 //
-//   - Each stop has one. It ends when the containers have ended, which the grace period and the kill after it bound.
-//   - One waits for the process that holds the pod's namespaces, if that is not the shim. It ends with that process.
-//   - A timer runs after a failed shutdown of an abandoned pod, and another after a failed stop of a pod whose process
-//     of namespaces died. They end with the shim.
-//
-// # Locks
-//
-// Controller.mu guards the stage of the pod and is never held over anything that blocks. sandbox.opLock keeps Start,
+// Locks: Controller.mu guards the stage of the pod and is never held over anything that blocks. sandbox.op keeps Start,
 // the goroutine of a stop and the end of a shutdown apart. It and task.Manager's lock are taken before mu.
 package sandbox
 
@@ -66,7 +59,7 @@ type Controller struct {
 
 	mu sync.Mutex
 	// +checklocks:mu
-	containers retry // of abandoned ones that ShutdownIdle has left
+	retry *time.Timer // calls ShutdownIdle; nil before its first failure
 }
 
 // sandbox is a pod and its stage.
@@ -75,19 +68,18 @@ type sandbox struct {
 	config     pod.Config
 	createdAt  time.Time
 
-	opLock chan struct{} // has one slot; a lock that a context can interrupt
+	op     sync.Mutex
 	exited chan struct{} // closed once, when the stage is Stopped
 
 	// Guarded by Controller.mu.
-	pod     Pod // nil while it is being created
-	stage   Stage
-	started Started       // zero before start
-	stop    *stop         // under way, or nil
-	died    *process.Exit // of the process that holds the namespaces; nil while it runs, or if it is the shim
-	exit    *process.Exit // nil until all containers have exited; reported when the stage is Stopped
-	updated Resources
-	retry   retry // after ShutdownIdle has failed
-	dead    retry // after stopDead has failed
+	pod       Pod // nil while it is being created
+	stage     Stage
+	started   Started       // zero before start
+	stop      *stop         // under way, or nil
+	died      *process.Exit // of the process that holds the namespaces; nil while it runs, or if it is the shim
+	exit      *process.Exit // nil until all containers have exited; reported when the stage is Stopped
+	updated   Resources
+	abandoned bool // ShutdownIdle has found so
 }
 
 // Stage is a stage in the life of a pod. Each one leads to the next, and Created also to Stopping.
@@ -140,7 +132,7 @@ func (c *Controller) create(ctx context.Context, r CreateRequest) (err error) {
 	}
 	p := &sandbox{
 		id: r.ID, bundle: r.Bundle, config: *r.Config, createdAt: time.Now(),
-		opLock: make(chan struct{}, 1), exited: make(chan struct{}),
+		exited: make(chan struct{}),
 	}
 	if err := c.tasks.AddPod(p.id, p.bundle, c.admit(p)); err != nil {
 		return err
@@ -168,9 +160,6 @@ func (c *Controller) create(ctx context.Context, r CreateRequest) (err error) {
 func (r *CreateRequest) complete() error {
 	if !filepath.IsAbs(r.Bundle) {
 		return fmt.Errorf("bundle %q: must be an absolute path: %w", r.Bundle, errdefs.ErrInvalidArgument)
-	}
-	if info, err := os.Stat(r.Bundle); err != nil || !info.IsDir() {
-		return fmt.Errorf("bundle %q: must be a directory that exists: %w", r.Bundle, errdefs.ErrInvalidArgument)
 	}
 	r.Bundle = filepath.Clean(r.Bundle)
 	var config pod.Config
@@ -230,12 +219,8 @@ func (c *Controller) Start(ctx context.Context, sandboxID string) (Started, erro
 	if err != nil {
 		return Started{}, err
 	}
-	select {
-	case p.opLock <- struct{}{}:
-		defer func() { <-p.opLock }()
-	case <-ctx.Done():
-		return Started{}, fmt.Errorf("sandbox %q: start: another operation is still under way: %w", p.id, ctx.Err())
-	}
+	p.op.Lock()
+	defer p.op.Unlock()
 	c.mu.Lock()
 	if p.stage != Created {
 		err = p.refuse("start")
@@ -253,7 +238,7 @@ func (c *Controller) Start(ctx context.Context, sandboxID string) (Started, erro
 	}
 	c.mu.Lock()
 	p.started = started
-	if p.stage == Created { // else a stop waits for opLock
+	if p.stage == Created { // else a stop waits for op
 		p.stage = Running
 	}
 	c.mu.Unlock()
@@ -263,27 +248,30 @@ func (c *Controller) Start(ctx context.Context, sandboxID string) (Started, erro
 	return started, nil
 }
 
+// retryTime is the time from a failure of ShutdownIdle, or of the stop of a dead pod, to the next try.
+const retryTime = 5 * time.Minute
+
 // awaitDeath stops the pod when the process that holds its namespaces dies: no container can be created without it. A
-// failed stop is retried, since containerd waits for the end of the pod and requests nothing.
+// failed stop is tried again, since containerd waits for the end of the pod and requests nothing.
 func (c *Controller) awaitDeath(p *sandbox) {
 	<-p.pod.Exited()
 	status, at := p.pod.Exit()
 	c.mu.Lock()
 	p.died = &process.Exit{Status: status, At: at}
 	c.mu.Unlock()
-	c.stopDead(p)
-}
-
-func (c *Controller) stopDead(p *sandbox) {
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
-	err := c.Stop(ctx, p.id, 0)
-	if err == nil || errdefs.IsNotFound(err) {
-		return
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		err := c.Stop(ctx, p.id, 0)
+		cancel()
+		if err == nil || errdefs.IsNotFound(err) {
+			return
+		}
+		log.L.WithError(err).WithField("sandbox", p.id).
+			Errorf("stop after the death of the process that holds its namespaces: tried again in %v", retryTime)
+		select {
+		case <-p.exited:
+			return
+		case <-time.After(retryTime):
+		}
 	}
-	c.mu.Lock()
-	in := p.dead.again(func() { c.stopDead(p) })
-	c.mu.Unlock()
-	log.L.WithError(err).WithField("sandbox", p.id).
-		Errorf("stop after the death of the process that holds its namespaces: tried again in %v", in)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"
-	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
@@ -26,20 +25,9 @@ type Status struct {
 	Pid       int // 0 before start, and when it is stopped
 	CreatedAt time.Time
 	Exit      process.Exit // once it is stopped
-
-	// These are set in a verbose status.
-	Config     pod.Config
-	Updated    Resources         // since it was created
-	Spec       *specs.Spec       // nil before start
-	Containers []ContainerStatus // in the order of their ids
-}
-
-// ContainerStatus is the status of a container of the pod.
-type ContainerStatus struct {
-	process.Status
-	CPUSet   *cpuset.State            // nil if it follows no other cgroup
-	Notified *inspect.Notify          // nil if Start does not wait until it is ready
-	Execs    map[string]process.Usage // by the id of each exec that has a cgroup of its own and was not deleted
+	Config    pod.Config
+	Updated   Resources   // since it was created
+	Spec      *specs.Spec // nil before start
 }
 
 // Resources are sums over the containers of a pod in CRI's JSON. They limit nothing here, since the pod's cgroup
@@ -59,31 +47,22 @@ func (c *Controller) Update(sandboxID string, resources *Resources) error {
 	return err
 }
 
-// Status returns the status of the pod. It never blocks for long.
-func (c *Controller) Status(sandboxID string, verbose bool) (Status, error) {
+// Status returns the status of the pod.
+func (c *Controller) Status(sandboxID string) (Status, error) {
 	p, err := c.get(sandboxID)
 	if err != nil {
 		return Status{}, err
 	}
 	c.mu.Lock()
-	status := Status{ID: p.id, Stage: p.stage, CreatedAt: p.createdAt}
+	defer c.mu.Unlock()
+	status := Status{
+		ID: p.id, Stage: p.stage, CreatedAt: p.createdAt, Config: p.config, Updated: p.updated, Spec: p.started.Spec,
+	}
 	if p.stage == Stopped {
 		status.Exit = *p.exit
 	}
 	if (p.stage == Running || p.stage == Stopping) && p.died == nil {
 		status.Pid = p.started.Pid
-	}
-	if verbose {
-		status.Config, status.Updated, status.Spec = p.config, p.updated, p.started.Spec
-	}
-	c.mu.Unlock()
-	if !verbose {
-		return status, nil
-	}
-	for _, one := range c.tasks.Containers() {
-		status.Containers = append(status.Containers, ContainerStatus{
-			Status: one.Init().Status(), Execs: one.ExecUsage(), CPUSet: one.CPUSet(), Notified: one.Notified(),
-		})
 	}
 	return status, nil
 }
@@ -118,24 +97,15 @@ func (c *Controller) Metrics(sandboxID string) (stats.Metrics, error) {
 	}
 	c.mu.Unlock()
 	if path == "" {
-		return nil, fmt.Errorf("sandbox %q: metrics: it has no cgroup, since its configuration names no cgroup_parent: %w",
-			sandboxID, errdefs.ErrNotFound)
+		return nil, fmt.Errorf("sandbox %q: metrics: no cgroup_parent: %w", sandboxID, errdefs.ErrNotFound)
 	}
-	m, err := readMetrics(path)
+	var reader *stats.Reader
+	group, err := hierarchy.At(path)
+	if err == nil {
+		reader, err = stats.New(group)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %q: %w", sandboxID, err)
-	}
-	return m, nil
-}
-
-func readMetrics(cgroupPath string) (stats.Metrics, error) {
-	group, err := hierarchy.At(cgroupPath)
-	if err != nil {
-		return nil, err
-	}
-	reader, err := stats.New(group)
-	if err != nil {
-		return nil, err
 	}
 	defer reader.Close()
 	return reader.Read()

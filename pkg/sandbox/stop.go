@@ -69,8 +69,8 @@ func (c *Controller) Stop(ctx context.Context, sandboxID string, timeout time.Du
 }
 
 func (c *Controller) runStop(p *sandbox, s *stop) {
-	p.opLock <- struct{}{} // a start under way ends soon
-	defer func() { <-p.opLock }()
+	p.op.Lock() // a start under way ends soon
+	defer p.op.Unlock()
 	defer s.kill() // releases the context
 	err := c.tasks.StopAll(s.grace)
 	if err == nil {
@@ -127,8 +127,8 @@ func (c *Controller) Shutdown(ctx context.Context, sandboxID string) error {
 	if err != nil {
 		return err // another Shutdown was faster
 	}
-	p.opLock <- struct{}{} // nobody holds it for long: the pod is stopped
-	defer func() { <-p.opLock }()
+	p.op.Lock() // nobody holds it for long: the pod is stopped
+	defer p.op.Unlock()
 	err = p.pod.Close() // once more, since the cgroups of the containers are gone now
 	c.mu.Lock()
 	pid, exit := p.started.Pid, p.exit
@@ -158,63 +158,45 @@ func (c *Controller) deleteContainers(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// The time from a failure of ShutdownIdle to the next try, which doubles each time.
-const (
-	firstRetry = 15 * time.Second
-	lastRetry  = 15 * time.Minute
-)
-
-// retry retries something after a failure, since nobody else would.
-type retry struct {
-	timer *time.Timer // nil before the first failure; it ends with the shim
-	in    time.Duration
-}
-
-// again schedules a call of f, and returns the delay. The caller holds Controller.mu.
-func (r *retry) again(f func()) time.Duration {
-	if r.timer == nil {
-		r.in = firstRetry
-		r.timer = time.AfterFunc(r.in, f)
-	} else {
-		r.in = min(2*r.in, lastRetry)
-		r.timer.Reset(r.in)
-	}
-	return r.in
-}
-
 // ShutdownIdle ends a shim that has had no client for a while, if it has neither containers nor a pod, or only
 // abandoned ones. Containers that have exited are abandoned if their bundles are gone (task.Manager.DeleteAbandoned). A
 // running pod is kept for a containerd that comes back. A pod is abandoned if it was never started, since the start
 // follows its creation immediately, or if its bundle is gone, which containerd removes when it gives up the pod.
 //
-// After a failure, and as long as an abandoned container is running, a timer tries again.
+// After a failure, and as long as an abandoned container is running, it is tried again.
 func (c *Controller) ShutdownIdle() {
 	if c.tasks.DeleteAbandoned() {
-		c.mu.Lock()
-		c.containers.again(c.ShutdownIdle)
-		c.mu.Unlock()
+		c.shutdownIdleLater()
 	}
 	if c.tasks.Shutdown() || !c.tasks.Idle() {
 		return
 	}
-	c.mu.Lock()
 	p := c.sandbox.Load()
-	creating := p == nil || p.stage == Creating
-	abandoned := !creating && (p.stage == Created || p.retry.timer != nil)
-	c.mu.Unlock()
-	if creating {
+	if p == nil {
 		return
 	}
-	if _, err := os.Stat(p.bundle); !abandoned && !errors.Is(err, os.ErrNotExist) {
+	_, err := os.Stat(p.bundle)
+	c.mu.Lock()
+	abandoned := p.stage != Creating && (p.stage == Created || p.abandoned || errors.Is(err, os.ErrNotExist))
+	p.abandoned = abandoned
+	c.mu.Unlock()
+	if !abandoned {
 		return
 	}
 	log.L.WithField("sandbox", p.id).Info("shut down an abandoned sandbox")
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	if err := c.Shutdown(ctx, p.id); err != nil {
-		c.mu.Lock()
-		in := p.retry.again(c.ShutdownIdle)
-		c.mu.Unlock()
-		log.L.WithError(err).WithField("sandbox", p.id).Errorf("shut down an abandoned sandbox: tried again in %v", in)
+		c.shutdownIdleLater()
+		log.L.WithError(err).WithField("sandbox", p.id).Errorf("shut down an abandoned sandbox: tried again in %v", retryTime)
 	}
+}
+
+func (c *Controller) shutdownIdleLater() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.retry == nil {
+		c.retry = time.AfterFunc(retryTime, c.ShutdownIdle)
+	}
+	c.retry.Reset(retryTime)
 }

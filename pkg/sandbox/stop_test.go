@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/task"
 )
@@ -42,7 +43,7 @@ func TestStop_GivesContainersTheirTime(t *testing.T) {
 				engine := newRuntime(tc.deaf...)
 				s, p := runPod(t, engine, "m")
 				began := time.Now()
-				must(t, s.Stop(t.Context(), "s", tc.timeout))
+				testx.Must(t, s.Stop(t.Context(), "s", tc.timeout))
 				if took := time.Since(began); took != tc.took {
 					t.Errorf("took %v, want %v", took, tc.took)
 				}
@@ -53,7 +54,7 @@ func TestStop_GivesContainersTheirTime(t *testing.T) {
 					t.Errorf("calls of the pod = %q, want %q", got, want)
 				}
 				// Once more, and nothing happens.
-				must(t, s.Stop(t.Context(), "s", tc.timeout))
+				testx.Must(t, s.Stop(t.Context(), "s", tc.timeout))
 				if got, want := p.log(), "create start adapt close"; got != want {
 					t.Errorf("calls of the pod after a second stop = %q, want %q", got, want)
 				}
@@ -83,10 +84,10 @@ func TestStop_JoinsTheOneUnderWay(t *testing.T) {
 		stop(2*time.Second, 10*time.Second)
 		stop(4*time.Second, 20*time.Second)
 		time.Sleep(time.Second)
-		if got, err := s.Status("s", false); err != nil || got.Stage != Stopping {
+		if got, err := s.Status("s"); err != nil || got.Stage != Stopping {
 			t.Errorf("stage = %v, %v, want stopping", got.Stage, err)
 		}
-		if _, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m2", Bundle: newBundle(t, goodSpec())}); !errdefs.IsFailedPrecondition(err) {
+		if _, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m2", Bundle: testx.NewBundle(t, goodSpec())}); !errdefs.IsFailedPrecondition(err) {
 			t.Errorf("Create in a pod that is stopping = %v, want failed precondition", err)
 		}
 		all.Wait()
@@ -108,7 +109,7 @@ func TestStop_GoesOnWithoutItsCaller(t *testing.T) {
 		}
 		began := time.Now()
 		exit, err := s.Wait(t.Context(), "s")
-		must(t, err)
+		testx.Must(t, err)
 		if took := time.Since(began); took != 9*time.Second || exit.At.IsZero() {
 			t.Errorf("stopped %v after the caller left, at %v, want 9 s", took, exit.At)
 		}
@@ -121,18 +122,18 @@ func TestStop_CanBeTriedAgain(t *testing.T) {
 		s, p := runPod(t, engine, "m")
 		began := time.Now()
 		err := s.Stop(t.Context(), "s", 0)
-		wantText(t, err, `"s"`, `"m"`, "not dead 12s after SIGKILL")
+		testx.WantText(t, err, `"s"`, `"m"`, "not dead 12s after SIGKILL")
 		if took := time.Since(began); took != 12*time.Second {
 			t.Errorf("took %v, want 12 s", took)
 		}
-		if got, _ := s.Status("s", false); got.Stage != Stopping {
+		if got, _ := s.Status("s"); got.Stage != Stopping {
 			t.Errorf("stage = %v, want stopping", got.Stage)
 		}
 		engine.SetDeaf(func(syscall.Signal) bool { return false })
 		p.fail("close", errors.New("busy"))
-		wantText(t, s.Stop(t.Context(), "s", 0), "busy")
+		testx.WantText(t, s.Stop(t.Context(), "s", 0), "busy")
 		p.fail("close", nil)
-		must(t, s.Stop(t.Context(), "s", 0))
+		testx.Must(t, s.Stop(t.Context(), "s", 0))
 	})
 }
 
@@ -142,12 +143,12 @@ func TestStop_TriedAgainTellsTheFirstExit(t *testing.T) {
 		s, p := runHeld(t, newRuntime())
 		began := time.Now()
 		p.fail("close", errors.New("busy"))
-		wantText(t, s.Stop(t.Context(), "s", 0), "busy")
+		testx.WantText(t, s.Stop(t.Context(), "s", 0), "busy")
 		p.die()
 		synctest.Wait()
 		p.fail("close", nil)
 		time.Sleep(time.Second)
-		must(t, s.Stop(t.Context(), "s", 0))
+		testx.Must(t, s.Stop(t.Context(), "s", 0))
 		if exit, err := s.Wait(t.Context(), "s"); err != nil || exit.Status != 0 || !exit.At.Equal(began) {
 			t.Errorf("exit = %+v, %v, want status 0 at the first try, %v", exit, err, began)
 		}
@@ -159,10 +160,10 @@ func TestStop_KillsWhatIsNotStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newRuntime(unix.SIGTERM)
 		s, _ := runPod(t, engine)
-		_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
-		must(t, err)
+		_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: testx.NewBundle(t, goodSpec())})
+		testx.Must(t, err)
 		began := time.Now()
-		must(t, s.Stop(t.Context(), "s", time.Minute))
+		testx.Must(t, s.Stop(t.Context(), "s", time.Minute))
 		if took := time.Since(began); took != 0 {
 			t.Errorf("took %v, want nothing", took)
 		}
@@ -172,15 +173,15 @@ func TestStop_KillsWhatIsNotStarted(t *testing.T) {
 // Until it starts it has no process that a stop could end, and the namespaces at the pod's pid are the host's after that.
 func TestStop_NoContainerIsRestoredAfter(t *testing.T) {
 	s, _ := runPod(t, newRuntime())
-	_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec()), Checkpoint: "/image"})
-	must(t, err)
-	must(t, s.Stop(t.Context(), "s", 0))
+	_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: testx.NewBundle(t, goodSpec()), Checkpoint: "/image"})
+	testx.Must(t, err)
+	testx.Must(t, s.Stop(t.Context(), "s", 0))
 	_, err = s.tasks.Start(t.Context(), "m", "")
 	if !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("Start = %v, want failed precondition", err)
 	}
-	wantText(t, err, `"m"`, "stopped")
-	must(t, s.Shutdown(t.Context(), "s"))
+	testx.WantText(t, err, `"m"`, "stopped")
+	testx.Must(t, s.Shutdown(t.Context(), "s"))
 }
 
 // The restore of a large image takes long. What it has made all the same is killed like the rest.
@@ -189,8 +190,8 @@ func TestStop_EndsARestoreUnderWay(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			engine := newRuntime()
 			s, p := runPod(t, engine)
-			c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec()), Checkpoint: "/image"})
-			must(t, err)
+			c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: testx.NewBundle(t, goodSpec()), Checkpoint: "/image"})
+			testx.Must(t, err)
 			entered, ended := make(chan struct{}), make(chan error)
 			engine.Do("restore", func(process.Config) error { close(entered); return <-ended })
 			started, stopped := make(chan error, 1), make(chan error, 1)
@@ -208,11 +209,11 @@ func TestStop_EndsARestoreUnderWay(t *testing.T) {
 			if err := <-started; !errors.Is(err, failure) {
 				t.Errorf("Start = %v, want %v", err, failure)
 			}
-			must(t, <-stopped)
+			testx.Must(t, <-stopped)
 			if got := c.Init().Status().State; got != process.Stopped {
 				t.Errorf("after StopSandbox the container is %v", got)
 			}
-			must(t, s.Shutdown(t.Context(), "s"))
+			testx.Must(t, s.Shutdown(t.Context(), "s"))
 		})
 	}
 }
@@ -222,13 +223,13 @@ func TestStop_EndsACreateUnderWay(t *testing.T) {
 	entered, _ := engine.Hold("create")
 	s, _ := runPod(t, engine)
 	created := make(chan error, 1)
-	bundle := newBundle(t, goodSpec())
+	bundle := testx.NewBundle(t, goodSpec())
 	go func() {
 		_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: bundle})
 		created <- err
 	}()
 	<-entered
-	must(t, s.Stop(t.Context(), "s", time.Minute))
+	testx.Must(t, s.Stop(t.Context(), "s", time.Minute))
 	if err := <-created; !errors.Is(err, context.Canceled) {
 		t.Errorf("Create = %v, want that it was cancelled", err)
 	}
@@ -244,12 +245,12 @@ func TestWait_ReturnsAfterTheExitsOfContainers(t *testing.T) {
 			exits <- struct{}{}
 		}
 	}), newFakePod().make)
-	must(t, s.Create(t.Context(), CreateRequest{ID: "s", Bundle: newBundle(t, goodSpec())}))
+	testx.Must(t, s.Create(t.Context(), CreateRequest{ID: "s", Bundle: testx.NewBundle(t, goodSpec())}))
 	_, err := s.Start(t.Context(), "s")
-	must(t, err)
+	testx.Must(t, err)
 	var inits []*process.Process
 	for _, id := range []string{"a", "b"} {
-		inits = append(inits, runIn(t, s, id, newBundle(t, goodSpec())).Init())
+		inits = append(inits, runIn(t, s, id, testx.NewBundle(t, goodSpec())).Init())
 	}
 	waited := make(chan struct{})
 	go func() {
@@ -263,11 +264,11 @@ func TestWait_ReturnsAfterTheExitsOfContainers(t *testing.T) {
 			}
 		}
 	}()
-	if isClosed(waited) {
+	if testx.Closed(waited) {
 		t.Error("WaitPod returned while the pod runs")
 	}
-	must(t, s.Stop(t.Context(), "s", 0))
-	within(t, "WaitPod", waited)
+	testx.Must(t, s.Stop(t.Context(), "s", 0))
+	testx.Within(t, "WaitPod", waited)
 	<-exits
 	<-exits
 	if told.Load() != 2 {
@@ -278,10 +279,10 @@ func TestWait_ReturnsAfterTheExitsOfContainers(t *testing.T) {
 func TestWait_PodEndsWithTheProcessThatHoldsItsNamespaces(t *testing.T) {
 	engine := newRuntime()
 	s, p := runHeld(t, engine)
-	c := runIn(t, s, "m", newBundle(t, goodSpec()))
+	c := runIn(t, s, "m", testx.NewBundle(t, goodSpec()))
 	p.die()
 	exit, err := s.Wait(t.Context(), "s")
-	must(t, err)
+	testx.Must(t, err)
 	if exit.Status != 137 || !exit.At.Equal(time.Unix(5, 0)) {
 		t.Errorf("exit = %+v, want that of the process", exit)
 	}
@@ -290,7 +291,7 @@ func TestWait_PodEndsWithTheProcessThatHoldsItsNamespaces(t *testing.T) {
 	}
 	// One that is stopped in order is not said to have died, although its process was killed for it.
 	s, _ = runHeld(t, engine)
-	must(t, s.Stop(t.Context(), "s", 0))
+	testx.Must(t, s.Stop(t.Context(), "s", 0))
 	if exit, err := s.Wait(t.Context(), "s"); err != nil || exit.Status != 0 {
 		t.Errorf("exit = %+v, %v, want status 0", exit, err)
 	}
@@ -300,28 +301,28 @@ func TestShutdown_EndsAll(t *testing.T) {
 	engine := newRuntime()
 	s, p := runPod(t, engine, "a", "b")
 	bundle := s.sandbox.Load().bundle
-	if got := files(t, bundle); !strings.Contains(got, "shim.pod.json") || !strings.Contains(got, "shim.json") {
+	if got := testx.Files(t, bundle); !strings.Contains(got, "shim.pod.json") || !strings.Contains(got, "shim.json") {
 		t.Errorf("files of a pod that runs = %q, want %s and %s", got, "shim.pod.json", "shim.json")
 	}
 	s.tasks.Shutdown()
-	if isClosed(s.tasks.Done()) {
+	if testx.Closed(s.tasks.Done()) {
 		t.Error("Shutdown of a task ended the shim, although its sandbox lives")
 	}
 	engine.Fail("destroy", errors.New("busy"))
-	wantText(t, s.Shutdown(t.Context(), "s"), `"s"`, "busy")
-	if isClosed(s.tasks.Done()) {
+	testx.WantText(t, s.Shutdown(t.Context(), "s"), `"s"`, "busy")
+	if testx.Closed(s.tasks.Done()) {
 		t.Error("the shim ends although containers are left")
 	}
 	engine.Fail("destroy", nil)
-	must(t, s.Shutdown(t.Context(), "s"))
-	if !isClosed(s.tasks.Done()) {
+	testx.Must(t, s.Shutdown(t.Context(), "s"))
+	if !testx.Closed(s.tasks.Done()) {
 		t.Error("the shim does not end")
 	}
 	// Once when it is stopped, once when its containers are gone too.
 	if got, want := p.log(), "create start adapt adapt close close"; got != want {
 		t.Errorf("calls of the pod = %q, want %q", got, want)
 	}
-	if got, want := files(t, bundle), rootfsDir; got != want {
+	if got, want := testx.Files(t, bundle), rootfsDir; got != want {
 		t.Errorf("files = %q, want %q", got, want)
 	}
 }
@@ -332,7 +333,7 @@ func TestWait_EndsAfterAFailedStopOfAPodThatDied(t *testing.T) {
 		s, p := runHeld(t, newRuntime())
 		p.fail("close", errors.New("busy"))
 		p.die()
-		time.Sleep(time.Minute)
+		time.Sleep(2 * retryTime)
 		p.fail("close", nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -350,12 +351,12 @@ func annotated(key, value string) *specs.Spec {
 }
 
 func TestStop_SendsTheStopSignalsOfContainers(t *testing.T) {
-	bundle := newBundle(t, annotated("stop-signal", "QUIT"))
+	bundle := testx.NewBundle(t, annotated("stop-signal", "QUIT"))
 	synctest.Test(t, func(t *testing.T) {
 		engine := newRuntime()
 		s, _ := runPod(t, engine)
 		runIn(t, s, "m", bundle)
-		must(t, s.Stop(t.Context(), "s", time.Minute))
+		testx.Must(t, s.Stop(t.Context(), "s", time.Minute))
 		if got := fmt.Sprint(engine.Signals()); got != "[quit]" {
 			t.Errorf("init was sent %s, want [quit]", got)
 		}
@@ -377,7 +378,7 @@ func TestStop_JoinsThatOfAContainer(t *testing.T) {
 		{"the pod is first, with a shorter grace", true, 10 * time.Second, 10 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			bundle := newBundle(t, annotated("stop-timeout", grace.String()))
+			bundle := testx.NewBundle(t, annotated("stop-timeout", grace.String()))
 			synctest.Test(t, func(t *testing.T) {
 				engine := newRuntime(unix.SIGTERM)
 				s, _ := runPod(t, engine)
@@ -409,14 +410,14 @@ func TestStop_JoinsThatOfAContainer(t *testing.T) {
 
 // Whichever is first, no container lives when the pod is stopped: the namespaces at its pid are the host's then.
 func TestStop_AgainstCreate(t *testing.T) {
-	bundle := newBundle(t, goodSpec())
+	bundle := testx.NewBundle(t, goodSpec())
 	for range 100 {
 		s, _ := runPod(t, newRuntime())
 		var both sync.WaitGroup
 		var c *task.Task
 		var err error
 		both.Go(func() { c, err = s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: bundle}) })
-		both.Go(func() { must(t, s.Stop(t.Context(), "s", 0)) })
+		both.Go(func() { testx.Must(t, s.Stop(t.Context(), "s", 0)) })
 		both.Wait()
 		switch {
 		case err == nil && c.Init().Status().State != process.Stopped:
@@ -424,7 +425,7 @@ func TestStop_AgainstCreate(t *testing.T) {
 		case err != nil && !errdefs.IsFailedPrecondition(err) && !errors.Is(err, context.Canceled):
 			t.Fatalf("Create = %v, want that the pod is stopping, or that it was cancelled", err)
 		}
-		must(t, s.Shutdown(t.Context(), "s"))
+		testx.Must(t, s.Shutdown(t.Context(), "s"))
 	}
 }
 
@@ -440,16 +441,16 @@ func TestShutdown_LeavesToDeleteWhatCloseDoesNot(t *testing.T) {
 			answer = fmt.Sprintf("pid %d, status %d", pid, exit.Status)
 			return []byte(answer), nil
 		})
-		must(t, s.Create(t.Context(), r))
+		testx.Must(t, s.Create(t.Context(), r))
 		started, err := s.Start(t.Context(), "s")
-		must(t, err)
-		must(t, s.Stop(t.Context(), "s", 0))
+		testx.Must(t, err)
+		testx.Must(t, s.Stop(t.Context(), "s", 0))
 		p.fail("close", failure)
-		must(t, s.Shutdown(t.Context(), "s"))
-		if !isClosed(s.tasks.Done()) {
+		testx.Must(t, s.Shutdown(t.Context(), "s"))
+		if !testx.Closed(s.tasks.Done()) {
 			t.Errorf("with the error %v of Close, the shim does not end", failure)
 		}
-		if got := files(t, r.Bundle); got != want {
+		if got := testx.Files(t, r.Bundle); got != want {
 			t.Errorf("with the error %v of Close, files = %q, want %q", failure, got, want)
 		}
 		if want := fmt.Sprintf("pid %d, status 0", started.Pid); failure == nil && answer != want {

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +26,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process/processtest"
@@ -56,8 +56,8 @@ type env struct {
 func listen(t *testing.T) (path string, _ *net.UnixListener) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s")
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	testx.Must(t, err)
+	t.Cleanup(func() { testx.Must(t, os.RemoveAll(dir)) })
 	path = filepath.Join(dir, "s")
 	return path, listenAt(t, path)
 }
@@ -65,7 +65,7 @@ func listen(t *testing.T) (path string, _ *net.UnixListener) {
 func listenAt(t *testing.T, path string) *net.UnixListener {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	must(t, err)
+	testx.Must(t, err)
 	return l
 }
 
@@ -73,7 +73,7 @@ func listenAt(t *testing.T, path string) *net.UnixListener {
 func serve(t *testing.T, l *net.UnixListener, register func(*ttrpc.Server), opts ...ttrpc.ServerOpt) (stop func()) {
 	t.Helper()
 	server, err := ttrpc.NewServer(opts...)
-	must(t, err)
+	testx.Must(t, err)
 	register(server)
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = server.Serve(context.Background(), l) }() // ends with the server
@@ -87,7 +87,7 @@ func newEnv(t *testing.T, name string) *env {
 	r := &processtest.Runtime{}
 	r.Group, r.PID = newCgroup(t)
 	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
-	t.Cleanup(func() { must(t, queue.Close(context.Background())) })
+	t.Cleanup(func() { testx.Must(t, queue.Close(context.Background())) })
 	w := &env{t: t, runtime: r, name: name}
 	w.box = task.New(r, queue, stdio.NewHost("ns", noReaper{}))
 	w.pod = &fakePod{cgroup: "/" + filepath.Base(r.Group.String())}
@@ -99,7 +99,7 @@ func newEnv(t *testing.T, name string) *env {
 	shim := Shim{Version: "1.2.3", Socket: path, Events: queue, Clients: func() int { return 1 }}
 	serve(t, l, func(s *ttrpc.Server) { Register(s, w.box, w.pods, options.NewDefaults(""), shim) }, ttrpc.WithUnaryServerInterceptor(Intercept))
 	conn, err := net.Dial("unix", path)
-	must(t, err)
+	testx.Must(t, err)
 	w.client = ttrpc.NewClient(conn)
 	t.Cleanup(func() { _ = w.client.Close() }) // the server may have gone first
 	return w
@@ -110,8 +110,8 @@ func newCgroup(t *testing.T) (*cgroup.Cgroup, int) {
 	t.Helper()
 	cmd := exec.Command("/bin/cat")
 	stdin, err := cmd.StdinPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	testx.Must(t, err)
+	testx.Must(t, cmd.Start())
 	roots := map[string]string{"": "/sys/fs/cgroup"}
 	if cgroups.Mode() != cgroups.Unified {
 		roots = map[string]string{
@@ -121,12 +121,12 @@ func newCgroup(t *testing.T) (*cgroup.Cgroup, int) {
 	paths := map[string]string{}
 	for controller, root := range roots {
 		dir, err := os.MkdirTemp(root, "shim-test-")
-		must(t, err)
-		t.Cleanup(func() { must(t, os.Remove(dir)) })
-		must(t, os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(cmd.Process.Pid)), 0o600))
+		testx.Must(t, err)
+		t.Cleanup(func() { testx.Must(t, os.Remove(dir)) })
+		testx.Must(t, os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(cmd.Process.Pid)), 0o600))
 		paths[controller] = dir
 	}
-	t.Cleanup(func() { _ = stdin.Close(); must(t, cmd.Wait()) })
+	t.Cleanup(func() { _ = stdin.Close(); testx.Must(t, cmd.Wait()) })
 	return cgroup.New(paths), cmd.Process.Pid
 }
 
@@ -153,41 +153,17 @@ func (w *env) create(id string) {
 
 func newBundle(t *testing.T) string {
 	t.Helper()
-	bundle := t.TempDir()
-	data, err := json.Marshal(&specs.Spec{
-		Root: &specs.Root{Path: "rootfs"}, Process: &specs.Process{
-			Args: []string{"true"}, Cwd: "/",
-		}, Linux: &specs.Linux{},
-	})
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(bundle, "config.json"), data, 0o600))
-	return bundle
+	return testx.NewBundle(t, &specs.Spec{Root: &specs.Root{Path: "rootfs"}, Process: goodProcess(), Linux: &specs.Linux{}})
 }
 
 func packJSON(t *testing.T, name string, v any) *anypb.Any {
 	t.Helper()
 	data, err := json.Marshal(v)
-	must(t, err)
+	testx.Must(t, err)
 	return &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/" + name, Value: data}
 }
 
 func goodProcess() *specs.Process { return &specs.Process{Args: []string{"true"}, Cwd: "/"} }
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func wantText(t *testing.T, err error, want ...string) {
-	t.Helper()
-	for _, w := range want {
-		if err == nil || !strings.Contains(err.Error(), w) {
-			t.Errorf("error = %v, which does not say %q", err, w)
-		}
-	}
-}
 
 func wantEqual(t *testing.T, what string, got, want proto.Message) {
 	t.Helper()

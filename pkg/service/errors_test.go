@@ -25,6 +25,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // classes are those that an error can have, and the codes that containerd knows
@@ -212,7 +214,7 @@ func (w *env) wantClass(class error, code codes.Code, engine, method string, req
 	if got := status.Code(errgrpc.ToGRPC(err)); got != code {
 		w.t.Errorf("%s with %v: code %v, want %v", method, class, got, code)
 	}
-	wantText(w.t, err, "said by the engine")
+	testx.WantText(w.t, err, "said by the engine")
 }
 
 func TestIntercept_PanicEndsOneCallOnly(t *testing.T) {
@@ -224,7 +226,7 @@ func TestIntercept_PanicEndsOneCallOnly(t *testing.T) {
 	if !errdefs.IsInternal(err) {
 		t.Errorf("Update = %v, want an internal error", err)
 	}
-	wantText(t, err, "/containerd.task.v2.Task/Update")
+	testx.WantText(t, err, "/containerd.task.v2.Task/Update")
 	if strings.Contains(err.Error(), "a bug in") {
 		t.Errorf("the error tells what is for the log: %v", err)
 	}
@@ -265,13 +267,13 @@ func TestTask_UnknownIDs(t *testing.T) {
 		if !errdefs.IsNotFound(err) {
 			t.Errorf("%s of an unknown container = %v, want not found", rpc.method, err)
 		}
-		wantText(t, err, `"nobody"`)
+		testx.WantText(t, err, `"nobody"`)
 		if rpc.exec {
 			err := w.call(rpc.method, rpc.request("c1", "noexec"), void)
 			if !errdefs.IsNotFound(err) {
 				t.Errorf("%s of an unknown exec = %v, want not found", rpc.method, err)
 			}
-			wantText(t, err, `"c1"`, `"noexec"`)
+			testx.WantText(t, err, `"c1"`, `"noexec"`)
 		}
 	}
 	w.must("Delete", &api.DeleteRequest{ID: "c1"}, &api.DeleteResponse{})
@@ -348,7 +350,7 @@ func TestTask_RefusesRequests(t *testing.T) {
 			if err == nil || tc.class != nil && !errors.Is(err, tc.class) {
 				t.Errorf("%s = %v, want class %v", tc.method, err, tc.class)
 			}
-			wantText(t, err, tc.want...)
+			testx.WantText(t, err, tc.want...)
 		})
 	}
 	w.must("Delete", &api.DeleteRequest{ID: "c1"}, &api.DeleteResponse{})

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // gogoMount and gogoCreate are messages as containerd up to 1.6 has them, for
@@ -73,9 +75,9 @@ func TestTask_ClientsThatEncodeWithGogo(t *testing.T) {
 		},
 		Options: &gogotypes.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte{8, 1}},
 	})
-	must(t, err)
+	testx.Must(t, err)
 	got := &api.CreateTaskRequest{}
-	must(t, proto.Unmarshal(data, got))
+	testx.Must(t, proto.Unmarshal(data, got))
 	want := &api.CreateTaskRequest{
 		ID: "c", Bundle: "/b", Terminal: true, Stdin: "i", Stdout: "o", Stderr: "e", Checkpoint: "x",
 		ParentCheckpoint: "y",
@@ -94,9 +96,9 @@ func TestTask_ClientsThatEncodeWithGogo(t *testing.T) {
 			ExitStatus: 137, ExitedAt: &timestamppb.Timestamp{Seconds: 5, Nanos: 6},
 		},
 	)
-	must(t, err)
+	testx.Must(t, err)
 	var back gogoState
-	must(t, gogo.Unmarshal(answer, &back))
+	testx.Must(t, gogo.Unmarshal(answer, &back))
 	state := gogoState{
 		ID: "c", Bundle: "/b", Pid: 7, Status: 3, Stdin: "i", Terminal: true, ExitStatus: 137,
 		ExitedAt: &gogotypes.Timestamp{Seconds: 5, Nanos: 6},

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"sandbox.internal/shim/pkg/inspect"
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/protofield"
 	"sandbox.internal/shim/pkg/task"
@@ -37,7 +38,7 @@ func (w *env) inspect(method string, fields ...any) ([]byte, error) {
 	w.name = inspectServiceName
 	defer func() { w.name = taskV2 }()
 	request, err := protofield.Encode(fields...)
-	must(w.t, err)
+	testx.Must(w.t, err)
 	var m emptypb.Empty
 	m.ProtoReflect().SetUnknown(request)
 	var answer emptypb.Empty
@@ -48,11 +49,11 @@ func (w *env) inspect(method string, fields ...any) ([]byte, error) {
 func (w *env) inspectAll(id string) inspect.Answer {
 	w.t.Helper()
 	data, err := w.inspect("Inspect", id)
-	must(w.t, err)
+	testx.Must(w.t, err)
 	var text string
-	must(w.t, protofield.Decode(data, &text))
+	testx.Must(w.t, protofield.Decode(data, &text))
 	var answer inspect.Answer
-	must(w.t, json.Unmarshal([]byte(text), &answer))
+	testx.Must(w.t, json.Unmarshal([]byte(text), &answer))
 	return answer
 }
 
@@ -89,10 +90,10 @@ func TestInspect_TellsOfTheShimAndItsContainers(t *testing.T) {
 func TestInspect_StacksAreThoseOfAllGoroutines(t *testing.T) {
 	w := newEnv(t, taskV2)
 	data, err := w.inspect("Stacks")
-	must(t, err)
+	testx.Must(t, err)
 	var text string
 	truncated := true
-	must(t, protofield.Decode(data, &text, &truncated))
+	testx.Must(t, protofield.Decode(data, &text, &truncated))
 	// The second has perhaps not begun to run.
 	for _, want := range []string{"inspectService).Stacks", "created by sandbox.internal/shim/pkg/event.NewQueue"} {
 		if !strings.Contains(text, want) {
@@ -126,10 +127,10 @@ func TestInspect_ExecsAreBoundedOverAllContainers(t *testing.T) {
 
 func TestInspect_MessagesAreThoseOfTheProto(t *testing.T) {
 	data, err := protofield.Encode([]byte("{}"))
-	must(t, err)
+	testx.Must(t, err)
 	wantMessage(t, "inspect.proto", "InspectResponse", data, `{"json": "e30="}`)
 	data, err = protofield.Encode("goroutine 1", true)
-	must(t, err)
+	testx.Must(t, err)
 	wantMessage(t, "inspect.proto", "StacksResponse", data, `{"text": "goroutine 1", "truncated": true}`)
 }
 
@@ -137,9 +138,7 @@ func TestInspect_MessagesAreThoseOfTheProto(t *testing.T) {
 func readProto(t *testing.T, name string) protoreflect.FileDescriptor {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	file := &descriptorpb.FileDescriptorProto{
 		Name: new(name), Package: new("io.containerd.sandbox.v1"), Syntax: new("proto3"),
 		Dependency: []string{"google/protobuf/timestamp.proto"},
@@ -155,9 +154,7 @@ func readProto(t *testing.T, name string) protoreflect.FileDescriptor {
 		d := &descriptorpb.DescriptorProto{Name: new(m[1])}
 		for _, f := range field.FindAllStringSubmatch(m[2], -1) {
 			number, err := strconv.Atoi(f[4])
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			one := &descriptorpb.FieldDescriptorProto{
 				Name: new(f[3]), Number: new(int32(number)), Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum(),
 			}
@@ -174,9 +171,7 @@ func readProto(t *testing.T, name string) protoreflect.FileDescriptor {
 		file.MessageType = append(file.MessageType, d)
 	}
 	made, err := protodesc.NewFile(file, protoregistry.GlobalFiles)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	return made
 }
 
@@ -185,12 +180,8 @@ func wantMessage(t *testing.T, file, name string, data []byte, want string) {
 	t.Helper()
 	d := readProto(t, file).Messages().ByName(protoreflect.Name(name))
 	got, expected := dynamicpb.NewMessage(d), dynamicpb.NewMessage(d)
-	if err := proto.Unmarshal(data, got); err != nil {
-		t.Fatal(err)
-	}
-	if err := protojson.Unmarshal([]byte(want), expected); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, proto.Unmarshal(data, got))
+	testx.Must(t, protojson.Unmarshal([]byte(want), expected))
 	if !proto.Equal(got, expected) {
 		t.Errorf("%s = %v\nwant %v", name, got, expected)
 	}
@@ -199,36 +190,25 @@ func wantMessage(t *testing.T, file, name string, data []byte, want string) {
 	}
 }
 
-func TestRuns_VerdictIsThatOfTheProto(t *testing.T) {
-	data, err := encodeVerdict(limit.Verdict{
+func TestRuns_MessagesAreThoseOfTheProto(t *testing.T) {
+	verdict := verdictFields(limit.Verdict{
 		Container: "c1", Exec: "e1", Pid: 7, Started: time.Unix(1, 2), Ended: time.Unix(3, 4), Status: 137,
 		Signal: unix.SIGKILL, Limit: limit.CPUTime, Wall: 9, CPU: 10, User: 11, System: 12, MemoryPeak: 13, OOMKills: 14,
 		ForksRefused: 15, Stdout: limit.Stream{Written: 16, Dropped: 17}, Stderr: limit.Stream{Written: 18},
 	})
-	if err == nil {
-		data, err = protofield.Encode([][]byte{data, {}})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	data, err := protofield.Encode([][]any{verdict, {}})
+	testx.Must(t, err)
 	wantMessage(t, "runs.proto", "VerdictsResponse", data, `{"verdicts": [{
 		"containerId": "c1", "execId": "e1", "pid": 7, "startedAt": "1970-01-01T00:00:01.000000002Z",
 		"endedAt": "1970-01-01T00:00:03.000000004Z", "status": 137, "signal": 9, "limit": "cpu-time", "wallNs": 9, "cpuNs": 10,
 		"userNs": 11, "systemNs": 12, "memoryPeak": 13, "oomKills": 14, "forksRefused": 15,
 		"stdout": {"written": 16, "dropped": 17}, "stderr": {"written": 18}}, {}]}`)
-}
-
-func TestRuns_ProcessesAreThoseOfTheProto(t *testing.T) {
-	first, err := encodeProcess(task.ProcessInfo{
+	process := processFields(task.ProcessInfo{
 		Pid: 7, Exec: "e1", First: true, Name: "sh", Started: time.Unix(1, 0), CPU: 8, RSS: 9,
 	})
-	if err == nil {
-		first, err = protofield.Encode([][]byte{first}, true)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantMessage(t, "runs.proto", "ProcessesResponse", first, `{"processes": [{
+	data, err = protofield.Encode([][]any{process}, true)
+	testx.Must(t, err)
+	wantMessage(t, "runs.proto", "ProcessesResponse", data, `{"processes": [{
 		"pid": 7, "execId": "e1", "first": true, "name": "sh", "startedAt": "1970-01-01T00:00:01Z", "cpuNs": 8, "rss": 9}],
 		"partial": true}`)
 }

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // receiver is containerd's end.
@@ -44,7 +45,7 @@ func receive(t *testing.T, l *net.UnixListener, r receiver) (stop func()) {
 func newPublisher(t *testing.T, address string) *Publisher {
 	t.Helper()
 	p := NewPublisher("ns", address)
-	t.Cleanup(func() { must(t, p.Close()) })
+	t.Cleanup(func() { testx.Must(t, p.Close()) })
 	return p
 }
 
@@ -54,9 +55,9 @@ func TestPublish_EveryEvent(t *testing.T) {
 	receive(t, l, func(_ context.Context, e *types.Envelope) error { envelopes <- e; return nil })
 	p := newPublisher(t, path)
 	for _, tc := range allEvents() {
-		must(t, p.Publish(t.Context(), tc.event, time.Unix(8, 9)))
+		testx.Must(t, p.Publish(t.Context(), tc.event, time.Unix(8, 9)))
 		packed, err := typeurl.MarshalAnyToProto(tc.want)
-		must(t, err)
+		testx.Must(t, err)
 		wantEqual(t, tc.topic, <-envelopes, &types.Envelope{
 			Timestamp: &timestamppb.Timestamp{Seconds: 8, Nanos: 9}, Namespace: "ns", Topic: tc.topic, Event: packed,
 		})
@@ -68,7 +69,7 @@ func TestPublish_ToTheAddressAsAURL(t *testing.T) {
 	path, l := listen(t)
 	topics := make(chan string, 1)
 	receive(t, l, func(_ context.Context, e *types.Envelope) error { topics <- e.Topic; return nil })
-	must(t, newPublisher(t, "unix://"+path).Publish(t.Context(), event.TaskOOM{}, time.Now()))
+	testx.Must(t, newPublisher(t, "unix://"+path).Publish(t.Context(), event.TaskOOM{}, time.Now()))
 	if got := <-topics; got != "/tasks/oom" {
 		t.Errorf("topic = %q", got)
 	}
@@ -89,7 +90,7 @@ func TestPublish_WhatIsTriedAgain(t *testing.T) {
 		if err == nil || errors.Is(err, event.ErrRejected) != rejected[tc.code] {
 			t.Errorf("Publish when the answer is %v = %v, want rejected: %t", tc.class, err, rejected[tc.code])
 		}
-		wantText(t, err, "/tasks/oom")
+		testx.WantText(t, err, "/tasks/oom")
 		answer = nil
 		if err := p.Publish(t.Context(), event.TaskOOM{}, time.Now()); err != nil {
 			t.Errorf("Publish after %v: %v", tc.class, err)
@@ -102,7 +103,7 @@ func TestPublish_WithoutAnAddress(t *testing.T) {
 	if !errors.Is(err, event.ErrRejected) {
 		t.Errorf("Publish = %v, want rejected", err)
 	}
-	wantText(t, err, "TTRPC_ADDRESS")
+	testx.WantText(t, err, "TTRPC_ADDRESS")
 }
 
 func TestPublish_ContainerdGoesAndComesBack(t *testing.T) {
@@ -112,7 +113,7 @@ func TestPublish_ContainerdGoesAndComesBack(t *testing.T) {
 	p := newPublisher(t, path)
 	publish := func() error { return p.Publish(t.Context(), event.TaskOOM{}, time.Now()) }
 	for range 3 {
-		must(t, publish())
+		testx.Must(t, publish())
 		stop()
 		// ttrpc's server closes its connections in goroutines of their own, so one may still answer.
 		var err error
@@ -127,7 +128,7 @@ func TestPublish_ContainerdGoesAndComesBack(t *testing.T) {
 		}
 		stop = receive(t, listenAt(t, path), take)
 	}
-	must(t, publish())
+	testx.Must(t, publish())
 	p = newPublisher(t, filepath.Join(t.TempDir(), "nobody"))
 	if err := publish(); err == nil || errors.Is(err, event.ErrRejected) {
 		t.Errorf("Publish to where nobody was = %v, want an error that may pass", err)
@@ -142,12 +143,12 @@ func TestPublish_DialsAgainAtOnceWhenContainerdIsBack(t *testing.T) {
 	stop := receive(t, l, take)
 	p := newPublisher(t, path)
 	for range 3 {
-		must(t, p.Publish(t.Context(), event.TaskOOM{}, time.Now()))
+		testx.Must(t, p.Publish(t.Context(), event.TaskOOM{}, time.Now()))
 		stop()
 		awaitClosed(t, p)
 		stop = receive(t, listenAt(t, path), take)
 	}
-	must(t, p.Publish(t.Context(), event.TaskOOM{}, time.Now()))
+	testx.Must(t, p.Publish(t.Context(), event.TaskOOM{}, time.Now()))
 }
 
 // awaitClosed waits until the publisher's connection is closed by the other end.

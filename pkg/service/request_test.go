@@ -7,13 +7,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	sandboxapi "github.com/containerd/containerd/api/runtime/sandbox/v1"
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
 	taskapi3 "github.com/containerd/containerd/api/runtime/task/v3"
 	runc "github.com/containerd/containerd/api/types/runc/options"
-	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
 	"github.com/google/go-cmp/cmp"
@@ -23,32 +21,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/stdio"
 )
-
-func TestState_Response(t *testing.T) {
-	at := time.Unix(5, 6)
-	for state, want := range map[process.State]tasktypes.Status{
-		process.Created: tasktypes.Status_CREATED, process.Running: tasktypes.Status_RUNNING,
-		process.Pausing: tasktypes.Status_PAUSING, process.Paused: tasktypes.Status_PAUSED,
-		process.Stopped: tasktypes.Status_STOPPED, process.Deleted: tasktypes.Status_STOPPED,
-	} {
-		got := stateResponse(process.Status{
-			ID: "id", Pid: 7, State: state, Exit: process.Exit{Status: 137, At: at}, Bundle: "/b",
-			IO: stdio.Config{Stdin: "in", Stdout: "out", Stderr: "err", Terminal: true},
-		})
-		wantEqual(t, state.String(), got, &taskapi.StateResponse{
-			ID: "id", Pid: 7, Status: want, Bundle: "/b", Stdin: "in", Stdout: "out", Stderr: "err", Terminal: true,
-			ExitStatus: 137, ExitedAt: &timestamppb.Timestamp{Seconds: 5, Nanos: 6},
-		})
-	}
-	if got := stateResponse(process.Status{}); !got.ExitedAt.AsTime().IsZero() {
-		t.Errorf("time of an exit that did not happen = %v, want the zero time", got.ExitedAt)
-	}
-}
 
 func TestExec_RefusesSpec(t *testing.T) {
 	const url = "types.containerd.io/opencontainers/runtime-spec/1/"
@@ -73,7 +49,7 @@ func TestExec_RefusesSpec(t *testing.T) {
 			if !errors.Is(err, errdefs.ErrInvalidArgument) {
 				t.Errorf("unpackSpec = %v, want an invalid argument", err)
 			}
-			wantText(t, err, tc.want...)
+			testx.WantText(t, err, tc.want...)
 		})
 	}
 	err := unpackSpec(&anypb.Any{TypeUrl: url + "LinuxResources", Value: []byte(`{"memory": {"limit": "x"}}`)},
@@ -81,13 +57,13 @@ func TestExec_RefusesSpec(t *testing.T) {
 	if !errors.Is(err, errdefs.ErrInvalidArgument) {
 		t.Errorf("unpackSpec = %v, want an invalid argument", err)
 	}
-	wantText(t, err, "resources", "memory.limit")
+	testx.WantText(t, err, "resources", "memory.limit")
 }
 
 func TestExec_SpecPackedByContainerd(t *testing.T) {
 	typeurl.Register(&specs.Process{}, "types.containerd.io", "opencontainers/runtime-spec", "1", "Process")
 	packed, err := typeurl.MarshalAnyToProto(goodProcess())
-	must(t, err)
+	testx.Must(t, err)
 	if err := unpackSpec(packed, "spec", "Process", &specs.Process{}); err != nil {
 		t.Errorf("unpackSpec: %v", err)
 	}
@@ -100,9 +76,7 @@ func TestCheckpoint_ReadsOptions(t *testing.T) {
 		EmptyNamespaces: []string{"network"}, CgroupsMode: "soft", ImagePath: "/elsewhere", WorkPath: "/w",
 		ParentPath: "p",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	// ImagePath is for containerd, which sends it as the path.
 	want := process.CheckpointRequest{
 		Path: "/i", WorkPath: "/w", ParentPath: "p", CgroupsMode: "soft", EmptyNamespaces: []string{"network"},

@@ -37,34 +37,24 @@ func (s *runsService) Verdicts(_ context.Context, id string, request []byte) ([]
 	if err := decode(request, nil, &execID); err != nil {
 		return nil, err
 	}
-	var verdicts [][]byte
+	var verdicts [][]any
 	for _, v := range c.Verdicts() {
-		if execID != "" && v.Exec != execID {
-			continue
+		if execID == "" || v.Exec == execID {
+			verdicts = append(verdicts, verdictFields(v))
 		}
-		encoded, err := encodeVerdict(v)
-		if err != nil {
-			return nil, err
-		}
-		verdicts = append(verdicts, encoded)
 	}
 	return protofield.Encode(verdicts)
 }
 
-func encodeVerdict(v limit.Verdict) ([]byte, error) {
-	var streams [2][]byte
-	for i, s := range []limit.Stream{v.Stdout, v.Stderr} {
-		var err error
-		if streams[i], err = protofield.Encode(uint64(s.Written), uint64(s.Dropped)); err != nil {
-			return nil, err
-		}
-	}
-	return protofield.Encode(
+func verdictFields(v limit.Verdict) []any {
+	return []any{
 		v.Container, v.Exec, uint32(v.Pid), timestamp(v.Started), timestamp(v.Ended), uint32(v.Status), uint32(v.Signal),
 		string(v.Limit), uint64(v.Wall), uint64(v.CPU), uint64(v.User), uint64(v.System), v.MemoryPeak, v.OOMKills,
-		v.ForksRefused, streams[0], streams[1],
-	)
+		v.ForksRefused, streamFields(v.Stdout), streamFields(v.Stderr),
+	}
 }
+
+func streamFields(s limit.Stream) []any { return []any{uint64(s.Written), uint64(s.Dropped)} }
 
 func (s *runsService) Processes(_ context.Context, id string, _ []byte) ([]byte, error) {
 	c, err := s.manager.Container(id)
@@ -75,19 +65,13 @@ func (s *runsService) Processes(_ context.Context, id string, _ []byte) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	var processes [][]byte
+	var processes [][]any
 	for _, p := range all {
-		encoded, err := encodeProcess(p)
-		if err != nil {
-			return nil, err
-		}
-		processes = append(processes, encoded)
+		processes = append(processes, processFields(p))
 	}
 	return protofield.Encode(processes, partial)
 }
 
-func encodeProcess(p task.ProcessInfo) ([]byte, error) {
-	return protofield.Encode(
-		uint32(p.Pid), p.Exec, p.First, p.Name, timestamp(p.Started), uint64(p.CPU), p.RSS,
-	)
+func processFields(p task.ProcessInfo) []any {
+	return []any{uint32(p.Pid), p.Exec, p.First, p.Name, timestamp(p.Started), uint64(p.CPU), p.RSS}
 }

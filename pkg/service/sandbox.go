@@ -20,7 +20,6 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/protofield"
 	"sandbox.internal/shim/pkg/sandbox"
@@ -80,27 +79,26 @@ func decode(request []byte, fields ...any) error {
 	return nil
 }
 
-func (s *sandboxService) Create(ctx context.Context, id string, request []byte) (answer []byte, err error) {
+func (s *sandboxService) Create(ctx context.Context, id string, request []byte) ([]byte, error) {
 	r := sandbox.CreateRequest{ID: id}
 	var options anypb.Any
 	var rootfs []*types.Mount
 	// 2 bundle_path, 3 rootfs, 4 options, 5 netns_path, 6 annotations
-	if err := decode(request, nil, &r.Bundle, &rootfs, &options, &r.NetNS, &r.Annotations); err != nil {
-		return nil, fmt.Errorf("sandbox %q: %w", id, err)
+	err := decode(request, nil, &r.Bundle, &rootfs, &options, &r.NetNS, &r.Annotations)
+	if err == nil {
+		r.Config, err = podConfig(&options)
 	}
-	if r.Config, err = podConfig(&options); err != nil {
-		return nil, fmt.Errorf("sandbox %q: %w", id, err)
+	if err == nil && len(rootfs) > 0 {
+		err = fmt.Errorf("rootfs %s: must be empty, since a sandbox of this shim runs no program: %w",
+			rootfs[0].Source, errdefs.ErrInvalidArgument)
 	}
-	if len(rootfs) > 0 {
-		return nil, fmt.Errorf(
-			"sandbox %q: rootfs %s: a sandbox of this shim runs no program, so it must have none: %w",
-			id, rootfs[0].Source, errdefs.ErrInvalidArgument,
-		)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %q: %w", id, err)
 	}
 	return nil, s.controller.Create(ctx, r)
 }
 
-func (s *sandboxService) Start(ctx context.Context, id string, _ []byte) (answer []byte, err error) {
+func (s *sandboxService) Start(ctx context.Context, id string, _ []byte) ([]byte, error) {
 	started, err := s.controller.Start(ctx, id)
 	if err != nil {
 		return nil, err
@@ -115,14 +113,14 @@ func (s *sandboxService) Start(ctx context.Context, id string, _ []byte) (answer
 }
 
 // Platform returns the platform of the containers, which is that of this program.
-func (s *sandboxService) Platform(_ context.Context, id string, _ []byte) (answer []byte, err error) {
+func (s *sandboxService) Platform(_ context.Context, id string, _ []byte) ([]byte, error) {
 	if err := s.controller.Ping(id); err != nil {
 		return nil, err
 	}
 	return protofield.Encode(&types.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH})
 }
 
-func (s *sandboxService) Stop(ctx context.Context, id string, request []byte) (answer []byte, err error) {
+func (s *sandboxService) Stop(ctx context.Context, id string, request []byte) ([]byte, error) {
 	var seconds uint32
 	if err := decode(request, nil, &seconds); err != nil { // 2 timeout_secs
 		return nil, err
@@ -130,7 +128,7 @@ func (s *sandboxService) Stop(ctx context.Context, id string, request []byte) (a
 	return nil, s.controller.Stop(ctx, id, time.Duration(seconds)*time.Second)
 }
 
-func (s *sandboxService) Wait(ctx context.Context, id string, _ []byte) (answer []byte, err error) {
+func (s *sandboxService) Wait(ctx context.Context, id string, _ []byte) ([]byte, error) {
 	exit, err := s.controller.Wait(ctx, id)
 	if err != nil {
 		return nil, err
@@ -138,12 +136,12 @@ func (s *sandboxService) Wait(ctx context.Context, id string, _ []byte) (answer 
 	return protofield.Encode(uint32(exit.Status), timestamp(exit.At))
 }
 
-func (s *sandboxService) Status(_ context.Context, id string, request []byte) (answer []byte, err error) {
+func (s *sandboxService) Status(_ context.Context, id string, request []byte) ([]byte, error) {
 	var verbose bool
 	if err := decode(request, nil, &verbose); err != nil { // 2 verbose
 		return nil, err
 	}
-	status, err := s.controller.Status(id, verbose)
+	status, err := s.controller.Status(id)
 	if err != nil {
 		return nil, err
 	}
@@ -161,15 +159,15 @@ func (s *sandboxService) Status(_ context.Context, id string, request []byte) (a
 		timestamp(status.CreatedAt), timestamp(status.Exit.At))
 }
 
-func (s *sandboxService) Ping(_ context.Context, id string, _ []byte) (answer []byte, err error) {
+func (s *sandboxService) Ping(_ context.Context, id string, _ []byte) ([]byte, error) {
 	return nil, s.controller.Ping(id)
 }
 
-func (s *sandboxService) Shutdown(ctx context.Context, id string, _ []byte) (answer []byte, err error) {
+func (s *sandboxService) Shutdown(ctx context.Context, id string, _ []byte) ([]byte, error) {
 	return nil, s.controller.Shutdown(ctx, id)
 }
 
-func (s *sandboxService) Metrics(_ context.Context, id string, _ []byte) (answer []byte, err error) {
+func (s *sandboxService) Metrics(_ context.Context, id string, _ []byte) ([]byte, error) {
 	metrics, err := s.controller.Metrics(id)
 	if err != nil {
 		return nil, err
@@ -181,9 +179,9 @@ func (s *sandboxService) Metrics(_ context.Context, id string, _ []byte) (answer
 	return protofield.Encode(&types.Metric{Timestamp: timestamppb.Now(), ID: id, Data: data})
 }
 
-// Update is how CRI reports that the sums of the pod's resources changed (internal/cri/server,
+// Update stores the sums of the pod's resources, with which CRI calls it (internal/cri/server,
 // UpdatePodSandboxResources). The kubelet owns the pod's cgroup, and writes to it afterwards.
-func (s *sandboxService) Update(_ context.Context, id string, request []byte) (answer []byte, err error) {
+func (s *sandboxService) Update(_ context.Context, id string, request []byte) ([]byte, error) {
 	const key = "updated-resources"                                 // internal/cri/server/podsandbox, UpdatedResourcesKey
 	var record types.Sandbox                                        // containerd's, in which CRI keeps them
 	if err := decode(request, nil, nil, nil, &record); err != nil { // 4 sandbox
@@ -210,38 +208,27 @@ func podConfig(options *anypb.Any) (*pod.Config, error) {
 		return nil, nil
 	}
 	if url[strings.LastIndexByte(url, '/')+1:] != podConfigName {
-		return nil, fmt.Errorf(
-			"options: type %q: want %s, or none and a config.json in the bundle: %w", url, podConfigName,
-			errdefs.ErrInvalidArgument,
-		)
+		return nil, fmt.Errorf("options: type %q: want %s, or none and a config.json in the bundle: %w",
+			url, podConfigName, errdefs.ErrInvalidArgument)
 	}
 	config, err := pod.DecodeConfig(options.Value)
 	if err != nil {
-		return nil, fmt.Errorf("options: %w", err)
+		err = fmt.Errorf("options: %w", err)
 	}
-	return &config, nil
+	return &config, err
 }
 
-// podInfo returns what a verbose SandboxStatus adds. CRI decodes the value of "info" and encodes it again, so what CRI
-// does not know is under other keys.
+// podInfo returns the info of a verbose SandboxStatus. CRI decodes its value of "info" and encodes it again.
 func podInfo(s sandbox.Status) (map[string]string, error) {
-	info := map[string]string{}
-	for key, value := range map[string]any{
-		"info": sandboxInfo{
-			Pid: s.Pid, Status: s.Stage.String(), RuntimeType: "io.containerd.sandbox.v1",
-			Config: s.Config.CRI, RuntimeSpec: s.Spec,
-			Overhead: criResources{s.Updated.Overhead}, Resources: criResources{s.Updated.Resources},
-		},
-		"members": members(s.Containers),
-		"cpusets": cpusets(s.Containers),
-	} {
-		data, err := json.Marshal(value)
-		if err != nil {
-			return nil, fmt.Errorf("sandbox %q: encode status: %w", s.ID, err)
-		}
-		info[key] = string(data)
+	data, err := json.Marshal(sandboxInfo{
+		Pid: s.Pid, Status: s.Stage.String(), RuntimeType: "io.containerd.sandbox.v1",
+		Config: s.Config.CRI, RuntimeSpec: s.Spec,
+		Overhead: criResources{s.Updated.Overhead}, Resources: criResources{s.Updated.Resources},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %q: encode status: %w", s.ID, err)
 	}
-	return info, nil
+	return map[string]string{"info": string(data)}, nil
 }
 
 // sandboxInfo has the names that CRI reads (containerd internal/cri/server/podsandbox/types, SandboxInfo).
@@ -259,63 +246,4 @@ type sandboxInfo struct {
 // criResources has the names of CRI's ContainerResources.
 type criResources struct {
 	Linux *json.RawMessage `json:"linux"`
-}
-
-type memberInfo struct {
-	ID     string              `json:"id"`
-	Pid    int                 `json:"pid"`
-	State  string              `json:"state"`
-	Notify *inspect.Notify     `json:"notify,omitempty"` // docs/executors.md
-	Execs  map[string]execInfo `json:"execs,omitempty"`
-}
-
-// execInfo is what an exec with a cgroup of its own has used.
-type execInfo struct {
-	CPUSeconds  float64 `json:"cpuSeconds"`
-	MemoryBytes uint64  `json:"memoryBytes"`
-	CgroupTotal bool    `json:"memoryIsOfAll"` // and not only of its largest process
-}
-
-func members(list []sandbox.ContainerStatus) []memberInfo {
-	all := []memberInfo{}
-	for _, m := range list {
-		info := memberInfo{
-			ID: m.ID, Pid: m.Pid, State: m.State.String(), Notify: m.Notified, Execs: map[string]execInfo{},
-		}
-		for id, used := range m.Execs {
-			info.Execs[id] = execInfo{
-				CPUSeconds: used.CPU.Seconds(), MemoryBytes: used.Memory, CgroupTotal: used.CgroupTotal,
-			}
-		}
-		all = append(all, info)
-	}
-	return all
-}
-
-// cpusetInfo says how a container follows the CPUs of another cgroup (docs/cpuset.md).
-type cpusetInfo struct {
-	Source string `json:"source"`
-	CPUs   string `json:"cpus"`
-	Mems   string `json:"mems,omitempty"`
-	Writes int    `json:"writes"`
-	Pinned bool   `json:"pinned"`
-	Error  string `json:"error,omitempty"`
-}
-
-func cpusets(list []sandbox.ContainerStatus) map[string]cpusetInfo {
-	all := map[string]cpusetInfo{}
-	for _, m := range list {
-		if m.CPUSet == nil {
-			continue
-		}
-		info := cpusetInfo{
-			Source: m.CPUSet.Source, CPUs: m.CPUSet.CPUs.String(), Mems: m.CPUSet.Mems.String(),
-			Writes: m.CPUSet.Writes, Pinned: m.CPUSet.Pinned,
-		}
-		if m.CPUSet.Err != nil {
-			info.Error = m.CPUSet.Err.Error()
-		}
-		all[m.ID] = info
-	}
-	return all
 }

@@ -25,11 +25,8 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"sandbox.internal/shim/pkg/cpuset"
-	"sandbox.internal/shim/pkg/inspect"
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/pod"
-	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/sandbox"
 )
 
 // fakePod is a pod without namespaces, in the cgroup of the test.
@@ -46,12 +43,6 @@ func (p *fakePod) Exited() <-chan struct{}          { return nil }
 func (p *fakePod) Exit() (status int, at time.Time) { return 0, time.Time{} }
 func (p *fakePod) CgroupPath() string               { return p.cgroup }
 func (p *fakePod) Close() error                     { return nil }
-
-func newPodEnv(t *testing.T) (*env, *fakePod) {
-	t.Helper()
-	w := newEnv(t, sandboxServiceName)
-	return w, w.pod
-}
 
 // podOptions is CRI's message as CRI's client of containerd packs it.
 func podOptions(t *testing.T) *anypb.Any {
@@ -78,7 +69,7 @@ func podOptions(t *testing.T) *anypb.Any {
 			Resources: &cri.LinuxContainerResources{CpuPeriod: 5},
 		},
 	})
-	must(t, err)
+	testx.Must(t, err)
 	return &anypb.Any{TypeUrl: podConfigName, Value: value}
 }
 
@@ -89,13 +80,13 @@ func (w *env) createPod() {
 }
 
 func TestSandbox_Life(t *testing.T) {
-	w, p := newPodEnv(t)
+	w := newEnv(t, sandboxServiceName)
 	bundle := t.TempDir()
 	w.must("CreateSandbox", &api.CreateSandboxRequest{
 		SandboxID: "s", BundlePath: bundle, NetnsPath: "/netns", Options: podOptions(t),
 		Annotations: map[string]string{"b": "3"},
 	}, &api.CreateSandboxResponse{})
-	r := p.request
+	r := w.pod.request
 	if r.ID != "s" || r.Bundle != bundle || r.Config.NetNS != "/netns" || r.Config.Annotations["b"] != "3" {
 		t.Errorf("request = %+v", r)
 	}
@@ -112,7 +103,7 @@ func TestSandbox_Life(t *testing.T) {
 		t.Errorf("type URL of the spec = %q, want %q", got, want)
 	}
 	var spec specs.Spec
-	must(t, json.Unmarshal(started.Spec.GetValue(), &spec))
+	testx.Must(t, json.Unmarshal(started.Spec.GetValue(), &spec))
 	if int(started.Pid) != os.Getpid() || spec.Hostname != "h" || !proto.Equal(started.CreatedAt, status.CreatedAt) {
 		t.Errorf("StartSandbox = %v", started)
 	}
@@ -170,17 +161,14 @@ func TestSandbox_Life(t *testing.T) {
 
 // CRI unmarshals "info" and marshals it again, so a field that it reads otherwise is an error or lost.
 func TestSandboxStatus_VerboseIsWhatCRIReads(t *testing.T) {
-	w, _ := newPodEnv(t)
+	w := newEnv(t, sandboxServiceName)
 	w.createPod()
 	w.must("StartSandbox", &api.StartSandboxRequest{SandboxID: "s"}, &api.StartSandboxResponse{})
-	w.name = taskV3
-	w.create("c1")
-	w.name = sandboxServiceName
 	status := &api.SandboxStatusResponse{}
 	w.must("SandboxStatus", &api.SandboxStatusRequest{SandboxID: "s", Verbose: true}, status)
 	var got, want any
-	must(t, json.Unmarshal([]byte(status.Info["info"]), &got))
-	must(t, json.Unmarshal(fmt.Appendf(nil, `{
+	testx.Must(t, json.Unmarshal([]byte(status.Info["info"]), &got))
+	testx.Must(t, json.Unmarshal(fmt.Appendf(nil, `{
 		"pid": %d, "processStatus": "running", "runtimeType": "io.containerd.sandbox.v1",
 		"runtimeSpec": {"ociVersion": "", "hostname": "h"},
 		"config": {
@@ -201,18 +189,11 @@ func TestSandboxStatus_VerboseIsWhatCRIReads(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("info (-want +got):\n%s", diff)
 	}
-	members := fmt.Sprintf(`[{"id":"c1","pid":%d,"state":"created"}]`, w.runtime.PID)
-	if got := status.Info["members"]; got != members {
-		t.Errorf("members = %s, want %s", got, members)
-	}
-	if got := status.Info["cpusets"]; got != "{}" {
-		t.Errorf("cpusets = %s, want none", got)
-	}
 }
 
 // As CRI keeps it (internal/cri/server/podsandbox, UpdatedResources) and reads it back.
 func TestUpdateSandbox_ResourcesAreToldByTheVerboseStatus(t *testing.T) {
-	w, _ := newPodEnv(t)
+	w := newEnv(t, sandboxServiceName)
 	w.createPod()
 	update := func(key, value string) error {
 		return w.call("UpdateSandbox", &api.UpdateSandboxRequest{
@@ -227,50 +208,22 @@ func TestUpdateSandbox_ResourcesAreToldByTheVerboseStatus(t *testing.T) {
 		status := &api.SandboxStatusResponse{}
 		w.must("SandboxStatus", &api.SandboxStatusRequest{SandboxID: "s", Verbose: true}, status)
 		var got struct{ Overhead, Resources json.RawMessage }
-		must(t, json.Unmarshal([]byte(status.Info["info"]), &got))
+		testx.Must(t, json.Unmarshal([]byte(status.Info["info"]), &got))
 		if string(got.Overhead) != overhead || string(got.Resources) != resources {
 			t.Errorf("overhead and resources = %s, %s, want %s, %s", got.Overhead, got.Resources, overhead, resources)
 		}
 	}
 	const key = "updated-resources"
 	check("", "")
-	must(t, update(key, `{"Overhead":{"cpu_shares":1},"Resources":{"new_field":[2]}}`))
+	testx.Must(t, update(key, `{"Overhead":{"cpu_shares":1},"Resources":{"new_field":[2]}}`))
 	check(`{"linux":{"cpu_shares":1}}`, `{"linux":{"new_field":[2]}}`)
-	must(t, update("another", "{}"))
+	testx.Must(t, update("another", "{}"))
 	if err := update(key, "\x0a"); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), key) {
 		t.Errorf("update with what is no JSON = %v, want that it is not implemented", err)
 	}
 	check(`{"linux":{"cpu_shares":1}}`, `{"linux":{"new_field":[2]}}`)
-	must(t, update(key, `{"Overhead":null,"Resources":{"cpu_quota":3}}`))
+	testx.Must(t, update(key, `{"Overhead":null,"Resources":{"cpu_quota":3}}`))
 	check("", `{"linux":{"cpu_quota":3}}`)
-}
-
-func TestSandboxStatus_TellsOfCPUSets(t *testing.T) {
-	cpus, err := cpuset.Parse("0-2")
-	must(t, err)
-	info, err := podInfo(sandbox.Status{ID: "s", Containers: []sandbox.ContainerStatus{
-		{Status: process.Status{ID: "c1"}, CPUSet: &cpuset.State{Source: "/a", CPUs: cpus, Writes: 3, Err: fmt.Errorf("no room")}},
-		{Status: process.Status{ID: "c2"}},
-	}})
-	must(t, err)
-	const want = `{"c1":{"source":"/a","cpus":"0-2","writes":3,"pinned":false,"error":"no room"}}`
-	if got := info["cpusets"]; got != want {
-		t.Errorf("cpusets = %s, want %s", got, want)
-	}
-}
-
-func TestSandboxStatus_TellsOfReadinessAndExecs(t *testing.T) {
-	info, err := podInfo(sandbox.Status{ID: "s", Containers: []sandbox.ContainerStatus{{
-		Status:   process.Status{ID: "c1", Pid: 7, State: process.Running},
-		Notified: &inspect.Notify{Ready: true, Status: "serves", Errno: 2},
-		Execs:    map[string]process.Usage{"e1": {CPU: 1500 * time.Millisecond, Memory: 4096, CgroupTotal: true}},
-	}}})
-	must(t, err)
-	const want = `[{"id":"c1","pid":7,"state":"running","notify":{"ready":true,"status":"serves","errno":2},` +
-		`"execs":{"e1":{"cpuSeconds":1.5,"memoryBytes":4096,"memoryIsOfAll":true}}}]`
-	if got := info["members"]; got != want {
-		t.Errorf("members = %s, want %s", got, want)
-	}
 }
 
 func TestCreateSandbox_RefusesOptions(t *testing.T) {
@@ -292,29 +245,29 @@ func TestCreateSandbox_RefusesOptions(t *testing.T) {
 		{"with a root file system", &api.CreateSandboxRequest{Options: podOptions(t), Rootfs: []*types.Mount{{Source: "/image"}}}, []string{"rootfs", "/image"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w, _ := newPodEnv(t)
+			w := newEnv(t, sandboxServiceName)
 			tc.request.SandboxID, tc.request.BundlePath = "s", t.TempDir()
 			err := w.call("CreateSandbox", tc.request, &api.CreateSandboxResponse{})
 			if !errdefs.IsInvalidArgument(err) {
 				t.Errorf("error = %v, want an invalid argument", err)
 			}
-			wantText(t, err, tc.want...)
+			testx.WantText(t, err, tc.want...)
 		})
 	}
 }
 
 func TestCreateSandbox_ConfigurationInTheBundle(t *testing.T) {
-	w, p := newPodEnv(t)
+	w := newEnv(t, sandboxServiceName)
 	bundle := newBundle(t)
-	must(t, os.WriteFile(filepath.Join(bundle, "config.json"), []byte(`{"hostname": "of the file"}`), 0o600))
+	testx.Must(t, os.WriteFile(filepath.Join(bundle, "config.json"), []byte(`{"hostname": "of the file"}`), 0o600))
 	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: bundle}, &api.CreateSandboxResponse{})
-	if got := p.request.Config.Hostname; got != "of the file" {
+	if got := w.pod.request.Config.Hostname; got != "of the file" {
 		t.Errorf("hostname = %q", got)
 	}
 }
 
 func TestSandbox_UnknownIDs(t *testing.T) {
-	w, _ := newPodEnv(t)
+	w := newEnv(t, sandboxServiceName)
 	w.createPod()
 	for method, call := range map[string][2]proto.Message{
 		"StartSandbox":    {&api.StartSandboxRequest{SandboxID: "x"}, &api.StartSandboxResponse{}},
@@ -336,7 +289,7 @@ func TestSandbox_UnknownIDs(t *testing.T) {
 
 // containerd asks of a sandbox's id what it asks of a task's, when it finds its shim again (core/runtime/v2, loadShim).
 func TestTask_WithTheIDOfASandbox(t *testing.T) {
-	w, _ := newPodEnv(t)
+	w := newEnv(t, sandboxServiceName)
 	w.createPod()
 	w.name = taskV3
 	connected := &taskapi.ConnectResponse{}

@@ -74,8 +74,7 @@ func Intercept(
 // rather than send a message of more than 4 MiB (channel.go, messageLengthMax).
 const mostAnswer = 4<<20 - 1<<10
 
-// checkSize refuses an answer that ttrpc cannot send: a container without a limit of processes may have too many to
-// list.
+// checkSize refuses an answer that ttrpc cannot send, such as a list of too many processes.
 func checkSize(answer any) error {
 	if m, ok := answer.(proto.Message); ok {
 		if n := proto.Size(m); n > mostAnswer {
@@ -96,14 +95,13 @@ func toStatus(err error) error {
 	return status.Error(code, sendable(text))
 }
 
-// mostText is the maximum length of an error's text, in bytes. The text may repeat what a container or its
-// specification says.
+// mostText is about the maximum length of an error's text, in bytes. Its beginning and its end, which names the class,
+// are kept.
 const mostText = 32 << 10
 
-// sendable returns text as a message can hold it: in UTF-8, and not much longer than mostText. Its beginning and its
-// end, which names the class, are kept. ttrpc closes the connection if it cannot send an answer, and containerd then
-// considers the shim dead. Clients print the text, which may have the name of a process in it: an escape sequence would
-// be one for their terminal.
+// sendable returns the text of an error, which may repeat what a container says, in a form that ttrpc can send: it
+// closes the connection otherwise, and containerd then considers the shim dead. Clients print the text: an escape
+// sequence would be one for their terminal.
 func sendable(text string) string {
 	if len(text) > mostText {
 		text = text[:mostText/2] + " … " + text[len(text)-mostText/2:]
@@ -127,30 +125,25 @@ func exhausted(err error, code codes.Code) bool {
 		errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOSPC) && code != codes.FailedPrecondition
 }
 
-// spoken returns err's text for people. Its class is named once and at the end, where clients look for it to remove and
-// restore it. In text it may end several lines, if an undo failed as well, or appear twice, if the kernel's message is
-// the same. Two classes give no reason: only the code names them. The ids of the request are left out, which its sender
-// knows, unless the error is about them.
+// spoken returns err's text for people. The class is named once and at the end, where clients look for it; two classes
+// give no reason, so that the code alone names them. The ids of the request are left out, unless the error is about
+// them.
 func spoken(err error, text string) string {
 	class := errdefs.Resolve(err)
-	silent := errors.Is(class, errdefs.ErrInvalidArgument) || errors.Is(class, errdefs.ErrFailedPrecondition)
 	if !errors.Is(class, errdefs.ErrNotFound) && !errors.Is(class, errdefs.ErrAlreadyExists) {
 		text = withoutIDs(text)
 	}
 	end, found := ": "+class.Error(), false
-	lines := strings.Split(text, "\n")
+	lines := strings.Split(text, "\n") // more than one if an undo failed as well
 	for i, line := range lines {
-		bare := line
-		for strings.HasSuffix(bare, end) {
-			bare, found = strings.TrimSuffix(bare, end), true
+		bare, ok := strings.CutSuffix(line, end)
+		for ok && !errors.Is(err, unix.EINVAL) && strings.HasSuffix(bare, end) { // else the kernel's words stay
+			bare = strings.TrimSuffix(bare, end)
 		}
-		if silent && strings.HasSuffix(line, end+end) && errors.Is(err, unix.EINVAL) { // the kernel's words
-			bare += end
-		}
-		lines[i] = bare
+		lines[i], found = bare, found || ok
 	}
 	text = strings.Join(lines, "\n")
-	if found && !silent {
+	if found && !errors.Is(class, errdefs.ErrInvalidArgument) && !errors.Is(class, errdefs.ErrFailedPrecondition) {
 		text += end
 	}
 	return text
@@ -168,9 +161,8 @@ func withoutIDs(text string) string {
 	return text
 }
 
-// exitTime encodes the time of an exit for containerd. If t is not set, it is the year 1, as from the runc shim:
-// containerd's clients then get a time that IsZero. They would read a message without a time as the year 1970
-// (containerd protobuf/timestamp.go, FromTimestamp), as if the process had exited then.
+// exitTime encodes the time of an exit. If t is not set, it is the year 1, as from the runc shim, and IsZero:
+// containerd's clients would read a message without a time as 1970 (containerd protobuf/timestamp.go, FromTimestamp).
 func exitTime(t time.Time) *timestamppb.Timestamp { return timestamppb.New(t) }
 
 // timestamp encodes t, and returns nil if it is not set.

@@ -37,8 +37,8 @@ type taskService struct {
 
 var _ api.TTRPCTaskService = (*taskService)(nil)
 
-// methods returns those that api.RegisterTTRPCTaskService would register. That registers only version 2, and the
-// package of version 3 links gRPC.
+// methods returns those that api.RegisterTTRPCTaskService would register, which registers version 2 alone. The package
+// of version 3 links gRPC.
 func (t *taskService) methods() map[string]ttrpc.Method {
 	return map[string]ttrpc.Method{
 		"State":      method(t.State),
@@ -76,11 +76,12 @@ func method[Request, Response any](call func(context.Context, *Request) (*Respon
 var empty = &emptypb.Empty{}
 
 func (t *taskService) State(_ context.Context, r *api.StateRequest) (*api.StateResponse, error) {
-	status, err := t.manager.Status(r.ID, r.ExecID)
-	if err != nil {
-		return nil, err
-	}
-	return stateResponse(status), nil
+	s, err := t.manager.Status(r.ID, r.ExecID)
+	return &api.StateResponse{
+		ID: s.ID, Bundle: s.Bundle, Pid: uint32(s.Pid), Status: statuses[s.State],
+		Stdin: s.IO.Stdin, Stdout: s.IO.Stdout, Stderr: s.IO.Stderr, Terminal: s.IO.Terminal,
+		ExitStatus: uint32(s.Exit.Status), ExitedAt: exitTime(s.Exit.At),
+	}, err
 }
 
 func (t *taskService) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.CreateTaskResponse, error) {
@@ -107,13 +108,9 @@ func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (*api.Star
 }
 
 func (t *taskService) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
-	return deleteResponse(t.manager.Delete(ctx, r.ID, r.ExecID))
-}
-
-func deleteResponse(s process.Status, err error) (*api.DeleteResponse, error) {
-	return &api.DeleteResponse{
-		Pid: uint32(s.Pid), ExitStatus: uint32(s.Exit.Status), ExitedAt: exitTime(s.Exit.At),
-	}, err
+	s, err := t.manager.Delete(ctx, r.ID, r.ExecID)
+	exit := s.Exit
+	return &api.DeleteResponse{Pid: uint32(s.Pid), ExitStatus: uint32(exit.Status), ExitedAt: exitTime(exit.At)}, err
 }
 
 func (t *taskService) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
@@ -139,32 +136,31 @@ func (t *taskService) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResp
 	return answer, nil
 }
 
-func (t *taskService) Pause(ctx context.Context, r *api.PauseRequest) (*emptypb.Empty, error) {
-	c, err := t.manager.Container(r.ID)
+// onContainer calls f with a container. [Intercept] drops the answer if f fails.
+func (t *taskService) onContainer(id string, f func(*task.Task) error) (*emptypb.Empty, error) {
+	c, err := t.manager.Container(id)
 	if err != nil {
 		return nil, err
 	}
-	return empty, c.Pause(ctx)
+	return empty, f(c)
+}
+
+func (t *taskService) Pause(ctx context.Context, r *api.PauseRequest) (*emptypb.Empty, error) {
+	return t.onContainer(r.ID, func(c *task.Task) error { return c.Pause(ctx) })
 }
 
 func (t *taskService) Resume(ctx context.Context, r *api.ResumeRequest) (*emptypb.Empty, error) {
-	c, err := t.manager.Container(r.ID)
-	if err != nil {
-		return nil, err
-	}
-	return empty, c.Resume(ctx)
+	return t.onContainer(r.ID, func(c *task.Task) error { return c.Resume(ctx) })
 }
 
 func (t *taskService) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) (*emptypb.Empty, error) {
-	c, err := t.manager.Container(r.ID)
-	if err != nil {
-		return nil, err
-	}
-	request, err := checkpointRequest(r)
-	if err != nil {
-		return nil, fmt.Errorf("container %q: checkpoint: %w", r.ID, err)
-	}
-	return empty, c.Checkpoint(ctx, request)
+	return t.onContainer(r.ID, func(c *task.Task) error {
+		request, err := checkpointRequest(r)
+		if err != nil {
+			return fmt.Errorf("container %q: checkpoint: %w", r.ID, err)
+		}
+		return c.Checkpoint(ctx, request)
+	})
 }
 
 func (t *taskService) Kill(ctx context.Context, r *api.KillRequest) (*emptypb.Empty, error) {
@@ -172,39 +168,33 @@ func (t *taskService) Kill(ctx context.Context, r *api.KillRequest) (*emptypb.Em
 	if r.Signal > lastSignal {
 		return nil, fmt.Errorf("signal %d: must be at most %d: %w", r.Signal, lastSignal, errdefs.ErrInvalidArgument)
 	}
-	c, err := t.manager.Container(r.ID)
-	if err != nil {
-		return nil, err
-	}
-	if r.All && r.ExecID == "" { // an exec has no others
-		return empty, c.KillAll(ctx, syscall.Signal(r.Signal))
-	}
-	p, err := c.Process(r.ExecID)
-	if err != nil {
-		return nil, err
-	}
-	return empty, p.Kill(syscall.Signal(r.Signal))
+	return t.onContainer(r.ID, func(c *task.Task) error {
+		if r.All && r.ExecID == "" { // an exec has no others
+			return c.KillAll(ctx, syscall.Signal(r.Signal))
+		}
+		p, err := c.Process(r.ExecID)
+		if err != nil {
+			return err
+		}
+		return p.Kill(syscall.Signal(r.Signal))
+	})
 }
 
 func (t *taskService) Exec(_ context.Context, r *api.ExecProcessRequest) (*emptypb.Empty, error) {
-	c, err := t.manager.Container(r.ID)
-	if err != nil {
-		return nil, err
-	}
-	var spec specs.Process
-	if err := unpackSpec(r.Spec, "spec", "Process", &spec); err != nil {
-		return nil, fmt.Errorf("container %q: exec %q: %w", r.ID, r.ExecID, err)
-	}
-	spec.Terminal = r.Terminal
-	return empty, t.manager.Exec(c, r.ExecID, &spec, streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal))
+	return t.onContainer(r.ID, func(c *task.Task) error {
+		var spec specs.Process
+		if err := unpackSpec(r.Spec, "spec", "Process", &spec); err != nil {
+			return fmt.Errorf("container %q: exec %q: %w", r.ID, r.ExecID, err)
+		}
+		spec.Terminal = r.Terminal
+		return t.manager.Exec(c, r.ExecID, &spec, streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal))
+	})
 }
 
 func (t *taskService) ResizePty(_ context.Context, r *api.ResizePtyRequest) (*emptypb.Empty, error) {
 	if r.Width > math.MaxUint16 || r.Height > math.MaxUint16 {
-		return nil, fmt.Errorf(
-			"terminal size %dx%d: must be at most %d each: %w", r.Width, r.Height, math.MaxUint16,
-			errdefs.ErrInvalidArgument,
-		)
+		return nil, fmt.Errorf("terminal size %dx%d: must be at most %d each: %w",
+			r.Width, r.Height, math.MaxUint16, errdefs.ErrInvalidArgument)
 	}
 	p, err := t.manager.Process(r.ID, r.ExecID)
 	if err != nil {
@@ -215,25 +205,20 @@ func (t *taskService) ResizePty(_ context.Context, r *api.ResizePtyRequest) (*em
 
 func (t *taskService) CloseIO(_ context.Context, r *api.CloseIORequest) (*emptypb.Empty, error) {
 	p, err := t.manager.Process(r.ID, r.ExecID)
-	if err != nil {
-		return nil, err
-	}
-	if !r.Stdin {
-		return empty, nil // nothing else can be closed
+	if err != nil || !r.Stdin { // nothing else can be closed
+		return empty, err
 	}
 	return empty, p.CloseStdin()
 }
 
 func (t *taskService) Update(ctx context.Context, r *api.UpdateTaskRequest) (*emptypb.Empty, error) {
-	c, err := t.manager.Container(r.ID)
-	if err != nil {
-		return nil, err
-	}
-	var resources specs.LinuxResources
-	if err := unpackSpec(r.Resources, "resources", "LinuxResources", &resources); err != nil {
-		return nil, fmt.Errorf("container %q: %w", r.ID, err)
-	}
-	return empty, c.Update(ctx, &resources)
+	return t.onContainer(r.ID, func(c *task.Task) error {
+		var resources specs.LinuxResources
+		if err := unpackSpec(r.Resources, "resources", "LinuxResources", &resources); err != nil {
+			return fmt.Errorf("container %q: %w", r.ID, err)
+		}
+		return c.Update(ctx, &resources)
+	})
 }
 
 func (t *taskService) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitResponse, error) {
@@ -280,14 +265,6 @@ var statuses = map[process.State]tasktypes.Status{
 	process.Paused:  tasktypes.Status_PAUSED,
 	process.Stopped: tasktypes.Status_STOPPED,
 	process.Deleted: tasktypes.Status_STOPPED, // seen only by a caller that found the process just before its deletion
-}
-
-func stateResponse(s process.Status) *api.StateResponse {
-	return &api.StateResponse{
-		ID: s.ID, Bundle: s.Bundle, Pid: uint32(s.Pid), Status: statuses[s.State],
-		Stdin: s.IO.Stdin, Stdout: s.IO.Stdout, Stderr: s.IO.Stderr, Terminal: s.IO.Terminal,
-		ExitStatus: uint32(s.Exit.Status), ExitedAt: exitTime(s.Exit.At),
-	}
 }
 
 func streams(stdin, stdout, stderr string, terminal bool) stdio.Config {

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 var void = &emptypb.Empty{}
@@ -131,7 +133,7 @@ func (w *env) exec(bundle string) {
 	pids := &api.PidsResponse{}
 	w.must("Pids", &api.PidsRequest{ID: "c1"}, pids)
 	details, err := proto.Marshal(&runc.ProcessDetails{ExecID: "e1"})
-	must(t, err)
+	testx.Must(t, err)
 	wantEqual(t, "Pids", pids, &api.PidsResponse{Processes: []*tasktypes.ProcessInfo{
 		{Pid: pid, Info: &anypb.Any{TypeUrl: "containerd.runc.v1.ProcessDetails", Value: details}},
 	}})
