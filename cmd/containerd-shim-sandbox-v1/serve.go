@@ -57,7 +57,7 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	tasks.KeepIndex(d.Bundle, d.SocketPath, deleteAnswer)
 	pods := sandbox.New(tasks, func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {
 		most, _ := limit.ParseSize(d.Options.MaxShmSize) // 0 if it is not set; pkg/options has checked it
-		r.SystemdCgroup, r.MaxShmSize, r.Reaper = d.Options.SystemdCgroup, most, reaper
+		r.MaxShmSize, r.Reaper = most, reaper
 		return pod.Create(ctx, r, d.Thread)
 	})
 

@@ -7,19 +7,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // without it, rules of devices have no effect
 	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/cgroups/manager"
-	lcsystemd "github.com/opencontainers/cgroups/systemd"
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"
@@ -44,27 +41,18 @@ func parentOf(cgroupsPath string) string {
 // parentPath returns the path of a pod's cgroup parent from the root of a hierarchy, "" for none. A relative path
 // begins there, too. The suffix .slice means that the driver is systemd's, as in CRI; only the last element of its path
 // counts then.
-func parentPath(parent string, systemdDriver bool) (string, error) {
-	refuse := func(want string) (string, error) {
-		return "", invalidf("cgroup_parent %q: must be %s", parent, want)
-	}
-	switch {
-	case parent == "":
+func parentPath(parent string) (string, error) {
+	if parent == "" {
 		return "", nil
-	case strings.ContainsRune(parent, 0):
-		return refuse("without NUL")
-	case strings.HasSuffix(parent, sliceSuffix):
-		expanded, err := systemd.ExpandSlice(path.Base(parent))
-		if err != nil {
-			return "", invalidf("cgroup_parent %q: %v", parent, err)
-		}
-		return expanded, nil
-	case systemdDriver:
-		return refuse("a slice such as a-b.slice, since the cgroup driver is systemd's")
-	case path.Join("/", parent) != "/"+strings.Trim(parent, "/"):
-		return refuse("a path without . and .., or a slice such as a-b.slice")
 	}
-	return path.Join("/", parent), nil
+	if !strings.HasSuffix(parent, sliceSuffix) {
+		return path.Join("/", parent), nil
+	}
+	expanded, err := systemd.ExpandSlice(path.Base(parent))
+	if err != nil {
+		err = invalidf("cgroup_parent %q: %v", parent, err)
+	}
+	return expanded, err
 }
 
 // madeFile lies in the pod's bundle and lists the cgroups that were made for the pod. It is written before they are
@@ -73,58 +61,25 @@ const madeFile = "shim.cgroups.json"
 
 // makeParent makes the pod's cgroup if it does not exist, as the start of a pause container would, and returns the
 // directories that it made. systemd makes a slice with the first scope in it.
-func makeParent(bundle, parent, cgroupPath string) ([]string, error) {
-	refuse := func(err error) ([]string, error) { return nil, fmt.Errorf("cgroup_parent %q: %w", parent, err) }
-	if cgroupPath == "" {
+func makeParent(bundle, parent, cgroupPath string) (made []string, err error) {
+	if cgroupPath == "" || strings.HasSuffix(parent, sliceSuffix) {
 		return nil, nil
 	}
 	group, err := hierarchy.At(cgroupPath)
-	if err != nil {
-		return refuse(err)
+	if err != nil || group.Exists() { // in whichever hierarchies its owner has
+		return nil, err
 	}
-	if group.Exists() { // in whichever hierarchies its owner has
-		return nil, nil
-	}
-	if strings.HasSuffix(parent, sliceSuffix) {
-		if lcsystemd.IsRunningSystemd() {
-			return nil, nil
-		}
-		return refuse(fmt.Errorf("no cgroup %q in any hierarchy, and no systemd that would make the slice: %w",
-			cgroupPath, errdefs.ErrNotFound))
-	}
-	const tries = 10
-	made, err := makeMissing(bundle, cgroupPath)
-	for range tries {
-		if !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		made, err = makeMissing(bundle, cgroupPath) // another pod ended, and removed a parent that it had made
-	}
-	if err != nil {
-		return refuse(err)
-	}
-	return made, nil
-}
-
-// makeMissing makes the directories that the cgroup at cgroupPath lacks, and leaves nothing if it fails.
-func makeMissing(bundle, cgroupPath string) ([]string, error) {
 	missing, err := hierarchy.Missing(cgroupPath)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = writeMade(bundle, missing)
 	}
-	if err := writeMade(bundle, missing); err != nil {
-		return nil, err
-	}
-	made, err := hierarchy.Make(cgroupPath, missing)
-	if err == nil && !slices.Equal(made, missing) { // somebody else made some meanwhile
-		if err = writeMade(bundle, made); err != nil {
-			hierarchy.RemoveEmpty(made)
-		}
+	if err == nil {
+		made, err = hierarchy.Make(cgroupPath, missing)
 	}
 	if err != nil {
-		return nil, errors.Join(err, writeMade(bundle, nil))
+		err = errors.Join(fmt.Errorf("cgroup_parent %q: %w", parent, err), writeMade(bundle, nil))
 	}
-	return made, nil
+	return made, err
 }
 
 func writeMade(bundle string, dirs []string) error {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -94,31 +93,6 @@ func TestCgroup_OfTheProcessIsBelowThePodsAndHasNoDevices(t *testing.T) {
 	}
 }
 
-// Each removes what it made of the parent that they have in common, if it is empty.
-func TestCgroupParent_OfPodsThatBeginAndEndAtTheSameTime(t *testing.T) {
-	there, _ := parentOfTest(t)
-	common := there + "/pods"
-	dirs := missing(t, common)
-	var pods sync.WaitGroup
-	for i := range 4 {
-		bundle, parent := t.TempDir(), fmt.Sprintf("%s/p%d", common, i)
-		pods.Go(func() {
-			for range 100 {
-				made, err := makeParent(bundle, parent, parent)
-				if err == nil {
-					_, err = removeMade(bundle, made)
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	pods.Wait()
-	hierarchy.RemoveEmpty(dirs) // one that others were in is left
-}
-
 func TestCgroupParent_ThatIsThereStays(t *testing.T) {
 	there, _ := parentOfTest(t)
 	p := create(t, request(t, func(r *Request) { r.Config.CgroupParent = there }))
@@ -170,7 +144,7 @@ func TestCgroupParent_OfAPodThatFailsLeavesNothing(t *testing.T) {
 		"a name that none can have":  func(r *Request) { r.Config.CgroupParent = absent + "/a\nb" },
 		"no place for the list": func(r *Request) {
 			r.Config.CgroupParent = absent
-			testx.Must(t, os.Mkdir(filepath.Join(r.Bundle, madeFile), 0o700))
+			testx.Must(t, os.MkdirAll(filepath.Join(r.Bundle, madeFile, "x"), 0o700))
 		},
 		"no place for the files": func(r *Request) {
 			r.Config.CgroupParent = absent

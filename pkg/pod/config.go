@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
-	"unicode"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/sys/userns"
@@ -22,12 +20,11 @@ import (
 // Mode says whose namespace of a kind the containers of a pod use: CRI's NamespaceMode, with its numbers.
 type Mode int32
 
-// The modes. Target is for single containers only.
+// The modes of a pod.
 const (
 	ModePod       Mode = 0 // the pod's
 	ModeContainer Mode = 1 // each container its own
 	ModeNode      Mode = 2 // the host's
-	ModeTarget    Mode = 3 // another container's
 )
 
 // String returns the mode in CRI's words.
@@ -68,15 +65,9 @@ func DecodeConfig(value []byte) (Config, error) {
 	}
 	ns := m.Linux.SecurityContext.NamespaceOptions
 	c := Config{
-		CRI:          &m,
-		Hostname:     m.Hostname,
-		Annotations:  m.Annotations,
-		CgroupParent: m.Linux.CgroupParent,
-		Sysctls:      m.Linux.Sysctls,
-		Network:      ns.Network,
-		PID:          ns.PID,
-		IPC:          ns.IPC,
-		SELinux:      m.Linux.SecurityContext.SELinuxOptions,
+		CRI: &m, Hostname: m.Hostname, Annotations: m.Annotations, CgroupParent: m.Linux.CgroupParent,
+		Sysctls: m.Linux.Sysctls, Network: ns.Network, PID: ns.PID, IPC: ns.IPC,
+		SELinux: m.Linux.SecurityContext.SELinuxOptions,
 	}
 	if user := ns.User; user != nil {
 		switch mode := user.Mode; {
@@ -90,9 +81,8 @@ func DecodeConfig(value []byte) (Config, error) {
 	return c, nil
 }
 
-// addDefaultSysctls lets all users bind to every port and send pings. containerd's CRI plugin does so for its pause
-// containers by default (enable_unprivileged_ports and enable_unprivileged_icmp; it does not report this to a shim).
-// Sysctls of the pod itself take precedence.
+// addDefaultSysctls lets all users bind to every port and send pings, as containerd's CRI plugin does for its pause
+// containers by default (enable_unprivileged_ports, enable_unprivileged_icmp). Sysctls of the pod take precedence.
 func (c *Config) addDefaultSysctls() {
 	if c.Network != ModePod {
 		return
@@ -119,23 +109,16 @@ func decodeMappings(list []idMapping) []specs.LinuxIDMapping {
 // ConfigFromSpec returns the pod that an OCI configuration asks for, as `ctr sandbox run` passes one: a namespace that
 // is not listed is the host's.
 func ConfigFromSpec(s *specs.Spec) (Config, error) {
-	if s == nil {
-		return Config{}, invalidf("config.json: must have a configuration")
-	}
+	s = cmp.Or(s, &specs.Spec{})
 	linux := cmp.Or(s.Linux, &specs.Linux{})
 	c := Config{
 		Hostname: s.Hostname, Annotations: s.Annotations, Network: ModeNode, PID: ModeNode, IPC: ModeNode,
 		CgroupParent: parentOf(linux.CgroupsPath), Sysctls: linux.Sysctl, MountLabel: linux.MountLabel,
 	}
-	var seen []specs.LinuxNamespaceType
 	for i, ns := range linux.Namespaces {
-		if slices.Contains(seen, ns.Type) {
-			return Config{}, invalidf("config.json: linux.namespaces[%d].type %q: must not be there twice", i, ns.Type)
-		}
-		seen = append(seen, ns.Type)
 		if ns.Path != "" && ns.Type != specs.NetworkNamespace {
-			const text = "config.json: linux.namespaces[%d].path %q of type %q: a pod can be given a network namespace only"
-			return Config{}, invalidf(text, i, ns.Path, ns.Type)
+			return Config{}, invalidf("config.json: linux.namespaces[%d].path %q: must be empty for a %s namespace of a pod",
+				i, ns.Path, ns.Type)
 		}
 		switch ns.Type {
 		case specs.NetworkNamespace:
@@ -148,17 +131,14 @@ func ConfigFromSpec(s *specs.Spec) (Config, error) {
 			c.User = &idmap.Mappings{UIDs: linux.UIDMappings, GIDs: linux.GIDMappings}
 		case specs.UTSNamespace, specs.MountNamespace, specs.CgroupNamespace, specs.TimeNamespace:
 			// The host name is the pod's where the network is. The others are each container's own.
-		default:
-			return Config{}, invalidf("config.json: linux.namespaces[%d].type %q: not a namespace of Linux", i, ns.Type)
 		}
 	}
 	return c, nil
 }
 
-// CRIConfig is the part of CRI's PodSandboxConfig that a shim acts on, with the JSON of CRI. CRI's own package,
-// k8s.io/cri-api/pkg/apis/runtime/v1, links gRPC (docs/decisions/0013-messages-of-containerd.md); tests compare with
-// it. protofield.Unmarshal reads it: fields are in the order of their numbers. A message that is not a pointer is empty
-// if it was not sent.
+// CRIConfig is the part of CRI's PodSandboxConfig that a shim acts on, with the JSON of CRI. CRI's own package links
+// gRPC (docs/decisions/0013-messages-of-containerd.md); tests compare with it. protofield.Unmarshal reads it: fields
+// are in the order of their numbers. A message that is not a pointer is empty if it was not sent.
 type CRIConfig struct {
 	Metadata struct {
 		Name      string `json:"name,omitempty"`
@@ -227,14 +207,6 @@ type Resources struct {
 	MemoryLimit int64 `json:"memory_limit_in_bytes,omitempty"`
 }
 
-const (
-	// Limits of resolv.conf(5), which are Kubernetes' (pkg/apis/core/validation).
-	maxSearches    = 32
-	maxSearchChars = 2048
-
-	maxHostname = 64 // the kernel's limit
-)
-
 // invalidf is fmt.Errorf with the class errdefs.ErrInvalidArgument.
 func invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
@@ -243,58 +215,14 @@ func invalidf(format string, args ...any) error {
 // check refuses what no pod can have. The caller has checked ID and Bundle.
 func (r Request) check() error {
 	c := r.Config
-	for _, m := range []struct {
-		name    string
-		mode    Mode
-		allowed []Mode
-	}{
-		{"network", c.Network, []Mode{ModePod, ModeNode}},
-		{"pid", c.PID, []Mode{ModePod, ModeContainer, ModeNode}},
-		{"ipc", c.IPC, []Mode{ModePod, ModeNode}},
-	} {
-		if !slices.Contains(m.allowed, m.mode) {
-			return invalidf("namespace_options.%s %s: must be one of %v for a pod", m.name, m.mode, m.allowed)
-		}
+	pods := []Mode{ModePod, ModeNode}
+	if !slices.Contains(pods, c.Network) || !slices.Contains(pods, c.IPC) ||
+		c.PID != ModeContainer && !slices.Contains(pods, c.PID) {
+		return invalidf("namespace_options: network %s, pid %s, ipc %s: must be POD or NODE, for pid also CONTAINER",
+			c.Network, c.PID, c.IPC)
 	}
-	if path := c.NetNS; path != "" && c.Network == ModeNode {
-		return invalidf("network namespace %q: must not be given with the mode %s", path, c.Network)
+	if c.Network == ModeNode && (c.Hostname != "" || c.NetNS != "") {
+		return invalidf("hostname %q, network namespace %q: must be empty with the network mode NODE", c.Hostname, c.NetNS)
 	}
-	if len(c.Hostname) > maxHostname || strings.ContainsFunc(c.Hostname, notInWord) {
-		return invalidf("hostname %q: must have at most %d bytes, and neither blanks nor control characters",
-			c.Hostname, maxHostname)
-	}
-	if c.Hostname != "" && c.Network == ModeNode { // the name would be the machine's
-		return invalidf("hostname %q: must be empty with the mode %s of the network, when no UTS namespace is made",
-			c.Hostname, c.Network)
-	}
-	return cmp.Or(checkMappings(c.User), checkDNS(c.cri().DNS), c.checkSELinux(), checkSysctls(c))
-}
-
-func checkDNS(d *DNSConfig) error {
-	if d == nil {
-		return nil
-	}
-	if chars := len(strings.Join(d.Searches, " ")); len(d.Searches) > maxSearches || chars > maxSearchChars {
-		return invalidf("dns_config.searches: are %d of %d characters, must be at most %d of %d",
-			len(d.Searches), chars, maxSearches, maxSearchChars)
-	}
-	// Not checked any further: the kubelet passes on what the node's /etc/resolv.conf has, and libc skips what it cannot
-	// use.
-	for _, list := range []struct {
-		name  string
-		words []string
-	}{{"servers", d.Servers}, {"searches", d.Searches}, {"options", d.Options}} {
-		for i, word := range list.words {
-			if word == "" || strings.ContainsFunc(word, notInWord) {
-				return invalidf("dns_config.%s[%d] %q: must be a word without blanks and control characters",
-					list.name, i, word)
-			}
-		}
-	}
-	return nil
-}
-
-// notInWord reports whether r would end a word or a line in one of the files.
-func notInWord(r rune) bool {
-	return unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar
+	return cmp.Or(checkMappings(c.User), c.checkSELinux(), checkSysctls(c))
 }

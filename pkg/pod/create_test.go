@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/containerd/cgroups/v3"
@@ -101,128 +100,114 @@ func TestCreate_NoSharedMemoryWithTheHostsIPC(t *testing.T) {
 	}
 }
 
+func TestShmSize_IsAtMostTheOption(t *testing.T) {
+	var machine unix.Sysinfo_t
+	testx.Must(t, unix.Sysinfo(&machine))
+	half := machine.Totalram * uint64(machine.Unit) / 2
+	for name, test := range map[string]struct {
+		asked string
+		max   int64
+		want  string // in the error; "" for none
+	}{
+		"more than the machine has": {"8Ti", 0, fmt.Sprintf("from 1 to %d", half)},
+		"more than the option":      {"129Mi", 128 << 20, `"129Mi": must be a size in bytes such as 67108864 or 64Mi, from 1 to 134217728`},
+		"as much as the option":     {"128Mi", 128 << 20, ""},
+		"more than half":            {fmt.Sprint(half + 1), 1 << 40, ""},
+		"the default":               {"64Mi", 1 << 20, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := request(t, func(r *Request) {
+				r.MaxShmSize, r.Config.Annotations = test.max, map[string]string{ShmSizeAnnotation: test.asked}
+			})
+			if test.want == "" {
+				create(t, r)
+				return
+			}
+			wantRefused(t, r, errdefs.ErrInvalidArgument, test.want)
+		})
+	}
+}
+
+// wantRefused wants Create to refuse r, with this text, and to leave nothing.
+func wantRefused(t *testing.T, r Request, class error, text string) {
+	t.Helper()
+	before := descriptors(t)
+	p, err := Create(t.Context(), r, thread)
+	if err == nil {
+		_ = p.Close() // the test fails anyway
+	}
+	testx.WantError(t, err, class, text)
+	if after := descriptors(t); after > before {
+		t.Errorf("descriptors before and after: %d and %d", before, after)
+	}
+	nothingLeft(t, r.Bundle)
+}
+
 // Each of these is refused by name, and leaves nothing.
 func TestCreate_Refuses(t *testing.T) {
-	sysctl := func(key, value string) func(*Request) {
-		return func(r *Request) { r.Config.Sysctls = map[string]string{key: value} }
+	sysctl := func(key string) func(*Request) {
+		return func(r *Request) { r.Config.Sysctls = map[string]string{key: "1"} }
 	}
-	dns := func(d DNSConfig) func(*Request) { return func(r *Request) { r.Config.CRI = &CRIConfig{DNS: &d} } }
+	onNode := func(key string) func(*Request) {
+		return func(r *Request) {
+			r.Config = Config{Network: ModeNode, IPC: ModeNode, Sysctls: map[string]string{key: "1"}}
+		}
+	}
 	netns := func(path string) func(*Request) { return func(r *Request) { r.Config.NetNS = path } }
-	parent := func(path string, systemd bool) func(*Request) {
-		return func(r *Request) { r.Config.CgroupParent, r.SystemdCgroup = path, systemd }
-	}
+	parent := func(path string) func(*Request) { return func(r *Request) { r.Config.CgroupParent = path } }
 	shm := func(value string) func(*Request) {
 		return func(r *Request) { r.Config.Annotations = map[string]string{ShmSizeAnnotation: value} }
 	}
 	user := func(uids, gids []specs.LinuxIDMapping) func(*Request) {
 		return func(r *Request) { r.Config.User = &idmap.Mappings{UIDs: uids, GIDs: gids} }
 	}
-	fifo := filepath.Join(t.TempDir(), "fifo")
-	testx.Must(t, unix.Mkfifo(fifo, 0o600))
-	long := strings.Repeat("a", 1025)
+	se := func(o SELinuxOptions) func(*Request) { return func(r *Request) { r.Config.SELinux = &o } }
 	for name, test := range map[string]struct {
 		change func(*Request)
 		want   string
-		class  error
 	}{
-		"a network of each container": {func(r *Request) { r.Config.Network = ModeContainer }, `namespace_options.network CONTAINER: must be one of [POD NODE]`, errdefs.ErrInvalidArgument},
-		"an ipc of another container": {func(r *Request) { r.Config.IPC = ModeTarget }, `namespace_options.ipc TARGET: must be one of [POD NODE]`, errdefs.ErrInvalidArgument},
-		"pids of another container":   {func(r *Request) { r.Config.PID = ModeTarget }, `namespace_options.pid TARGET: must be one of [POD CONTAINER NODE]`, errdefs.ErrInvalidArgument},
-		"a mode that there is not":    {func(r *Request) { r.Config.PID = 17 }, `namespace_options.pid NamespaceMode(17)`, errdefs.ErrInvalidArgument},
+		"a network of each container": {func(r *Request) { r.Config.Network = ModeContainer }, `network CONTAINER, pid CONTAINER, ipc POD: must be POD or NODE`},
+		"an ipc of another container": {func(r *Request) { r.Config.IPC = 3 }, `ipc TARGET`},
+		"a mode that there is not":    {func(r *Request) { r.Config.PID = 17 }, `pid NamespaceMode(17)`},
 
-		"a host name that is too long":     {func(r *Request) { r.Config.Hostname = long[:65] }, `must have at most 64 bytes`, errdefs.ErrInvalidArgument},
-		"a host name, network of the host": {func(r *Request) { r.Config.Network = ModeNode }, `hostname "web-0": must be empty with the mode NODE`, errdefs.ErrInvalidArgument},
-		"a host name of two lines":         {func(r *Request) { r.Config.Hostname = "a\nb" }, `hostname "a\nb"`, errdefs.ErrInvalidArgument},
-		"a network that is not there":      {netns("/run/netns/no-such"), `network namespace "/run/netns/no-such": no such file`, errdefs.ErrNotFound},
-		"a network that is a file":         {netns("/etc/passwd"), `network namespace "/etc/passwd": must be a namespace file`, errdefs.ErrInvalidArgument},
-		"a network that is a fifo":         {netns(fifo), `must be a namespace file`, errdefs.ErrInvalidArgument},
-		"a network that is an ipc":         {netns("/proc/self/ns/ipc"), `must be a network namespace, and is one of type 0x8000000`, errdefs.ErrInvalidArgument},
-		"a network that is the host's":     {netns("/proc/thread-self/ns/net"), `must not be the host's`, errdefs.ErrInvalidArgument},
-		"a network and the mode NODE":      {func(r *Request) { r.Config.NetNS, r.Config.Network = "/proc/1/ns/net", ModeNode }, `must not be given with the mode NODE`, errdefs.ErrInvalidArgument},
-		"a server with a line of its own":  {dns(DNSConfig{Servers: []string{"fe80::1%a\nsearch x"}}), `dns_config.servers[0] "fe80::1%a\nsearch x": must be a word`, errdefs.ErrInvalidArgument},
-		"33 searches":                      {dns(DNSConfig{Searches: strings.Fields(strings.Repeat("a ", 33))}), `are 33 of 65 characters, must be at most 32 of 2048`, errdefs.ErrInvalidArgument},
-		"searches of 2051 characters":      {dns(DNSConfig{Searches: []string{long, long}}), `are 2 of 2051 characters`, errdefs.ErrInvalidArgument},
-		"a search that is empty":           {dns(DNSConfig{Searches: []string{""}}), `dns_config.searches[0] ""`, errdefs.ErrInvalidArgument},
-		"a search of two words":            {dns(DNSConfig{Searches: []string{"a b"}}), `dns_config.searches[0] "a b"`, errdefs.ErrInvalidArgument},
-		"an option of two lines":           {dns(DNSConfig{Options: []string{"ndots:1", "a\nnameserver 6.6.6.6"}}), `dns_config.options[1]`, errdefs.ErrInvalidArgument},
+		"a host name, network of the host": {func(r *Request) { r.Config.Network = ModeNode }, `hostname "web-0"`},
+		"a network that is the host's":     {netns("/proc/thread-self/ns/net"), `must not be the host's`},
+		"a network and the mode NODE":      {func(r *Request) { r.Config.Hostname, r.Config.NetNS, r.Config.Network = "", "/x", ModeNode }, `network namespace "/x": must be empty`},
 
-		"a sysctl of the host":          {sysctl("kernel.panic", "1"), `sysctl "kernel.panic" = "1": must belong to a network, IPC or UTS namespace`, errdefs.ErrInvalidArgument},
-		"a sysctl of users":             {sysctl("user.max_user_namespaces", "1"), `must belong to`, errdefs.ErrInvalidArgument},
-		"a sysctl with slashes":         {sysctl("vm/swappiness", "1"), `must belong to`, errdefs.ErrInvalidArgument},
-		"a sysctl that leads elsewhere": {sysctl("net/../kernel/panic", "1"), `must be names with dots between them`, errdefs.ErrInvalidArgument},
-		"a sysctl that leads out":       {sysctl("net//..//..//..//etc//passwd", "1"), `must be names with dots between them`, errdefs.ErrInvalidArgument},
-		"a sysctl without an end":       {sysctl("net.", "1"), `must be names with dots between them`, errdefs.ErrInvalidArgument},
-		"a sysctl with NUL":             {sysctl("net.a\x00b", "1"), `must be names`, errdefs.ErrInvalidArgument},
-		"the host name as a sysctl":     {sysctl("kernel.hostname", "a"), `is set by the host name of the pod`, errdefs.ErrInvalidArgument},
-		"a value of two lines":          {sysctl("net.core.somaxconn", "1\n2"), `must not contain control characters`, errdefs.ErrInvalidArgument},
-		"net sysctl, network of the host": {func(r *Request) {
-			r.Config.Hostname, r.Config.Network, r.Config.Sysctls = "", ModeNode, map[string]string{"net.core.somaxconn": "1"}
-		}, `must not be set in the network namespace of the host`, errdefs.ErrInvalidArgument},
-		"domain name, network of the host": {func(r *Request) {
-			r.Config.Hostname, r.Config.Network, r.Config.Sysctls = "", ModeNode, map[string]string{"kernel.domainname": "a"}
-		}, `must not be set in the UTS namespace of the host`, errdefs.ErrInvalidArgument},
-		"ipc sysctl, ipc of the host": {func(r *Request) {
-			r.Config.IPC, r.Config.Sysctls = ModeNode, map[string]string{"fs.mqueue.msg_max": "1"}
-		}, `must not be set in the IPC namespace of the host`, errdefs.ErrInvalidArgument},
+		"a sysctl of the host":             {sysctl("kernel.panic"), `sysctl "kernel.panic" = "1": must be one of a network, IPC or UTS namespace`},
+		"a sysctl of users":                {sysctl("user.max_user_namespaces"), `must be one of`},
+		"a sysctl with slashes":            {sysctl("vm/swappiness"), `must be one of`},
+		"a sysctl that leads elsewhere":    {sysctl("net/../kernel/panic"), `must be one of`},
+		"a sysctl that leads out":          {sysctl("net//..//..//..//etc//passwd"), `must be one of`},
+		"a sysctl without an end":          {sysctl("net."), `must be one of`},
+		"the host name as a sysctl":        {sysctl("kernel.hostname"), `must be one of`},
+		"net sysctl, network of the host":  {onNode("net.core.somaxconn"), `must be one of`},
+		"domain name, network of the host": {onNode("kernel.domainname"), `must be one of`},
+		"ipc sysctl, ipc of the host":      {onNode("fs.mqueue.msg_max"), `must be one of`},
 
-		"a slice that is not there":          {parent("/a.slice/no-such.slice", false), `no cgroup "/no.slice/no-such.slice"`, errdefs.ErrNotFound},
-		"a path for systemd":                 {parent("/kubepods", true), `cgroup_parent "/kubepods": must be a slice such as a-b.slice`, errdefs.ErrInvalidArgument},
-		"a slice with an empty part":         {parent("a--b.slice", true), `cgroup_parent "a--b.slice": must be the name of a slice`, errdefs.ErrInvalidArgument},
-		"a parent above the root":            {parent("../kubepods", false), `must be a path without . and ..`, errdefs.ErrInvalidArgument},
-		"a parent that leads elsewhere":      {parent("/a/../b", false), `must be a path without . and ..`, errdefs.ErrInvalidArgument},
-		"a size that is none":                {shm("much"), `annotation io.containerd.sandbox.v1/shm-size "much"`, errdefs.ErrInvalidArgument},
-		"no size":                            {shm("0"), `at least 1`, errdefs.ErrInvalidArgument},
-		"an empty size":                      {shm(""), `must be a size`, errdefs.ErrInvalidArgument},
-		"a size below nothing":               {shm("-1Mi"), `must be a size`, errdefs.ErrInvalidArgument},
-		"a size beyond all bounds":           {shm("9999999999Ti"), `must be a size`, errdefs.ErrInvalidArgument},
-		"users without uid 0":                {user([]specs.LinuxIDMapping{{ContainerID: 1, HostID: 200000, Size: 10}}, []specs.LinuxIDMapping{{HostID: 200000, Size: 10}}), `userns_options.uids [{1 200000 10}]: must map uid 0`, errdefs.ErrInvalidArgument},
-		"users without gid 0":                {user([]specs.LinuxIDMapping{{HostID: 200000, Size: 10}}, []specs.LinuxIDMapping{{ContainerID: 1, HostID: 200000, Size: 10}}), `userns_options.gids [{1 200000 10}]: must map gid 0`, errdefs.ErrInvalidArgument},
-		"users without mappings":             {user(nil, nil), `must have mappings of users and of groups, has 0 and 0`, errdefs.ErrInvalidArgument},
-		"users with a mapping of no user":    {user([]specs.LinuxIDMapping{{}}, mapping), `userns_options.uids[0].size 0`, errdefs.ErrInvalidArgument},
-		"users with mappings that overlap":   {user(mapping, append(mapping, mapping...)), `userns_options.gids[1]`, errdefs.ErrInvalidArgument},
-		"users with a mapping beyond 32 bit": {user([]specs.LinuxIDMapping{{HostID: 1, ContainerID: 1 << 31, Size: 1 << 31}, {HostID: 1 << 31, ContainerID: 2, Size: 1<<31 + 1}}, mapping), `userns_options.uids[1]`, errdefs.ErrInvalidArgument},
+		"a slice with an empty part":         {parent("a--b.slice"), `cgroup_parent "a--b.slice": must be the name of a slice`},
+		"a slice that is elsewhere":          {parent("/memory.slice"), `cgroup_parent "/memory.slice": must not have a part like "memory.slice"`},
+		"a size that is none":                {shm("much"), `annotation io.containerd.sandbox.v1/shm-size "much"`},
+		"no size":                            {shm("0"), `from 1 to`},
+		"an empty size":                      {shm(""), `must be a size`},
+		"a size beyond all bounds":           {shm("9999999999Ti"), `must be a size`},
+		"users without uid 0":                {user([]specs.LinuxIDMapping{{ContainerID: 1, HostID: 200000, Size: 10}}, mapping), `userns_options.uids [{1 200000 10}]: must map id 0`},
+		"users without mappings":             {user(nil, nil), `userns_options.uids []: must map id 0`},
+		"users with a mapping of no user":    {user([]specs.LinuxIDMapping{{}}, mapping), `userns_options.uids[0].size 0`},
+		"users with mappings that overlap":   {user(mapping, append(mapping, mapping...)), `userns_options.gids[1]`},
+		"users with a mapping beyond 32 bit": {user([]specs.LinuxIDMapping{{HostID: 1, ContainerID: 1 << 31, Size: 1 << 31}, {HostID: 1 << 31, ContainerID: 2, Size: 1<<31 + 1}}, mapping), `userns_options.uids[1]`},
+
+		// What a pod says becomes an option of a mount, behind others.
+		"a level with options":   {se(SELinuxOptions{Level: `s0",size=8G,mode="7`}), `"s0\",size=8G,mode=\"7": must be a part of an SELinux context`},
+		"a user with options":    {se(SELinuxOptions{User: `a",size=8G`}), `"a\",size=8G": must be`},
+		"a role of two words":    {se(SELinuxOptions{Role: "a b"}), `"a b": must be`},
+		"a context of two lines": {func(r *Request) { r.Config.MountLabel = "a\nb" }, `"a\nb": must be`},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := os.Stat("/run/systemd/system"); err == nil && name == "a slice that is not there" {
-				t.Skip("CANNOT RUN HERE: systemd runs here and would make it")
-			}
-			r := request(t, test.change)
-			before := descriptors(t)
-			p, err := Create(t.Context(), r, thread)
-			if err == nil {
-				_ = p.Close() // the test fails anyway
-				t.Fatal("Create() did not fail")
-			}
-			if !strings.Contains(err.Error(), test.want) || !errors.Is(err, test.class) {
-				t.Errorf("Create() = %v, want %q of class %v", err, test.want, test.class)
-			}
-			if after := descriptors(t); after > before {
-				t.Errorf("descriptors before and after: %d and %d", before, after)
-			}
-			nothingLeft(t, r.Bundle)
-		})
+		t.Run(name, func(t *testing.T) { wantRefused(t, request(t, test.change), errdefs.ErrInvalidArgument, test.want) })
 	}
-}
-
-// What it made before it fails goes. What was there is somebody else's.
-func TestCreate_FailureLeavesWhatWasThere(t *testing.T) {
-	for _, name := range []string{etcDir, shmDir} {
-		t.Run(name, func(t *testing.T) {
-			r := request(t)
-			mine := filepath.Join(r.Bundle, name)
-			testx.Must(t, os.WriteFile(mine, []byte("mine"), 0o600))
-			_, err := Create(t.Context(), r, thread)
-			if !errors.Is(err, os.ErrExist) || !strings.Contains(err.Error(), mine) {
-				t.Errorf("Create where %s exists = %v, want that it does", name, err)
-			}
-			if text, err := os.ReadFile(mine); err != nil || string(text) != "mine" {
-				t.Errorf("%s = %q, %v, want it as it was", name, text, err)
-			}
-			entries, err := os.ReadDir(r.Bundle)
-			if err != nil || len(entries) != 1 {
-				t.Errorf("in the bundle: %v, %v, want %s alone", entries, err, name)
-			}
-		})
+	wantRefused(t, request(t, netns("/run/netns/no-such")), errdefs.ErrNotFound, `network namespace: open /run/netns/no-such: no such file`)
+	if err := (Config{SELinux: &SELinuxOptions{User: "u", Type: "svirt_lxc_net_t", Level: "s0-s0:c0.c1023,c3"}}).checkSELinux(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -241,19 +226,16 @@ func TestCgroupParent_IsFound(t *testing.T) {
 			}
 		})
 	}
-	for _, test := range []struct {
-		parent      string
-		systemd     bool
-		want, scope string
-	}{
-		{"/" + name, false, "/" + name, "/" + name + "/p1"},
-		{"/" + name + "/", false, "/" + name, "/" + name + "/p1"},
-		{"podtest-a.slice", true, "/podtest.slice/podtest-a.slice", "podtest-a.slice:cri-containerd:p1"},
-		{"/podtest.slice/podtest-a.slice", false, "/podtest.slice/podtest-a.slice", "podtest-a.slice:cri-containerd:p1"},
-		{"/", false, "/", "/p1"},
-		{"", true, "", ""},
+	for _, test := range []struct{ parent, want, scope string }{
+		{"/" + name, "/" + name, "/" + name + "/p1"},
+		{"/" + name + "/", "/" + name, "/" + name + "/p1"},
+		{"../" + name, "/" + name, "/" + name + "/p1"},
+		{"podtest-a.slice", "/podtest.slice/podtest-a.slice", "podtest-a.slice:cri-containerd:p1"},
+		{"/podtest.slice/podtest-a.slice", "/podtest.slice/podtest-a.slice", "podtest-a.slice:cri-containerd:p1"},
+		{"/", "/", "/p1"},
+		{"", "", ""},
 	} {
-		p := create(t, request(t, func(r *Request) { r.Config.CgroupParent, r.SystemdCgroup = test.parent, test.systemd }))
+		p := create(t, request(t, func(r *Request) { r.Config.CgroupParent = test.parent }))
 		if got := p.CgroupPath(); got != test.want {
 			t.Errorf("CgroupPath() of %q = %q, want %q", test.parent, got, test.want)
 		}

@@ -14,12 +14,10 @@ import (
 	"sync"
 
 	"github.com/containerd/containerd/v2/core/mount"
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/selinux/go-selinux"
 	"github.com/opencontainers/selinux/go-selinux/label"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/cgroup/hierarchy"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/unixfile"
 )
@@ -91,44 +89,36 @@ func resolvConf(d *DNSConfig) string {
 
 // makeFiles makes the files of /etc, and /dev/shm of shmSize bytes. They belong to the pod's root, since containers may
 // change them, and have the SELinux context mountLabel if it is not empty. When it fails, it removes what it made.
-func makeFiles(bundle string, c Config, shmSize uint64, mountLabel string) (err error) {
+func makeFiles(bundle string, c Config, shmSize int64, mountLabel string) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, removeFiles(bundle))
+		}
+	}()
 	content, err := c.etcContent()
 	if err != nil {
 		return err
 	}
-	var made []string
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, removeMounts(bundle, made))
-		}
-	}()
 	for _, fs := range c.fileSystems(etcSize(content), shmSize, mountLabel) {
 		dir := filepath.Join(bundle, fs.name)
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
-		made = append(made, fs.name)
 		const flags = unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
 		if err := unix.Mount(fs.name, dir, "tmpfs", flags, fs.options); err != nil {
 			return fmt.Errorf("mount tmpfs (%s) at %q: %w", fs.options, dir, err)
 		}
 	}
 	root := c.root()
-	for _, name := range etcFiles {
+	for name, text := range content {
 		path := filepath.Join(bundle, etcDir, name)
 		const mode = 0o644
-		if err := os.WriteFile(path, []byte(content[name]), mode); err != nil {
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
 			return err
 		}
 		if err := errors.Join(os.Chmod(path, mode), os.Chown(path, root.UID, root.GID)); err != nil { // umask
 			return err
 		}
-	}
-	if c.IPC != ModeNode {
-		return nil
-	}
-	if _, err := os.Stat(devShm); err != nil {
-		return fmt.Errorf("%s of the host: %w: %w", devShm, err, errdefs.ErrFailedPrecondition)
 	}
 	return nil
 }
@@ -137,7 +127,7 @@ func makeFiles(bundle string, c Config, shmSize uint64, mountLabel string) (err 
 type fileSystem struct{ name, options string }
 
 // fileSystems returns those of a pod. mountLabel is the SELinux context of everything in them.
-func (c Config) fileSystems(etcSize int, shmSize uint64, mountLabel string) []fileSystem {
+func (c Config) fileSystems(etcSize int, shmSize int64, mountLabel string) []fileSystem {
 	all := []fileSystem{{etcDir, fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", etcSize, etcInodes)}}
 	if c.IPC != ModeNode {
 		root := c.root()
@@ -158,13 +148,10 @@ func etcSize(content map[string]string) int {
 	return size
 }
 
-// removeFiles undoes makeFiles.
-func removeFiles(bundle string) error { return removeMounts(bundle, []string{shmDir, etcDir}) }
-
-// removeMounts unmounts and removes directories of the bundle, which may be gone.
-func removeMounts(bundle string, names []string) error {
+// removeFiles undoes makeFiles, as far as it came. The bundle may be gone.
+func removeFiles(bundle string) error {
 	var errs []error
-	for _, name := range names {
+	for _, name := range []string{shmDir, etcDir} {
 		dir := filepath.Join(bundle, name)
 		// A container that still runs keeps its own mount.
 		if err := mount.UnmountAll(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
@@ -182,100 +169,43 @@ const ShmSizeAnnotation = "io.containerd.sandbox.v1/shm-size"
 // defaultShmSize is that of CRI and of Docker.
 const defaultShmSize = 64 << 20
 
-// shmSize returns the size of the pod's /dev/shm. What a container writes there is charged to its cgroup, and so
-// bounded. But a size beyond the memory promises what is not there, and in a cgroup without a limit it can take all of
-// the machine's. Up to defaultShmSize there is no bound, as for a pod that requests no size.
-func (r Request) shmSize(cgroupPath string) (uint64, error) {
+// shmSize returns the size of the pod's /dev/shm. What a container writes there is charged to its cgroup. In a cgroup
+// without a limit it could take all of the machine's memory, so there is a maximum: by default half of the memory, which
+// is the kernel's own for a tmpfs (Documentation/filesystems/tmpfs.rst).
+func (r Request) shmSize() (int64, error) {
 	value, ok := r.Config.Annotations[ShmSizeAnnotation]
 	if !ok {
 		return defaultShmSize, nil
 	}
-	bytes, ok := limit.ParseSize(value)
-	if !ok || bytes == 0 { // a tmpfs of size 0 has no limit
-		return 0, invalidf("annotation %s %q: must be a size in bytes such as 67108864 or 64Mi, at least 1",
-			ShmSizeAnnotation, value)
+	most := r.MaxShmSize
+	if most == 0 {
+		var info unix.Sysinfo_t
+		_ = unix.Sysinfo(&info) // fails for no other reason than a bad address
+		most = int64(info.Totalram * uint64(info.Unit) / 2)
 	}
-	size := uint64(bytes)
-	if size <= defaultShmSize {
-		return size, nil
-	}
-	limits := []shmLimit{r.maxShmSize()}
-	if res := r.Config.cri().Linux.Resources; res != nil && res.MemoryLimit > 0 {
-		limits = append(limits, shmLimit{uint64(res.MemoryLimit), "the memory limit of the pod's containers"})
-	}
-	if cgroupPath != "" {
-		name := fmt.Sprintf("memory limit of cgroup_parent %q", r.Config.CgroupParent)
-		memory, err := memoryLimit(cgroupPath)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", name, err)
-		}
-		limits = append(limits, shmLimit{memory, "the " + name})
-	}
-	for _, most := range limits {
-		if size > most.size {
-			return 0, invalidf("annotation %s %q: must be at most %d bytes, which is %s",
-				ShmSizeAnnotation, value, most.size, most.name)
-		}
+	most = max(most, defaultShmSize)
+	size, ok := limit.ParseSize(value)
+	if !ok || size < 1 || size > most { // a tmpfs of size 0 has no limit
+		const text = "annotation %s %q: must be a size in bytes such as 67108864 or 64Mi, from 1 to %d (runtime option MaxShmSize)"
+		return 0, invalidf(text, ShmSizeAnnotation, value, most)
 	}
 	return size, nil
 }
 
-// memoryLimit returns the limit of the cgroup at path or, before it is made, that of its nearest ancestor.
-func memoryLimit(path string) (uint64, error) {
-	for {
-		group, err := hierarchy.At(path)
-		if err != nil {
-			return 0, err
-		}
-		if group.Path("memory") != "" || path == "/" {
-			return group.MemoryLimit()
-		}
-		path = filepath.Dir(path)
-	}
-}
+// selinuxWord is what a part of an SELinux context may consist of: it becomes a part of the context= mount option, of
+// which nothing else may end the value.
+var selinuxWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\w.:,-]*$`) })
 
-// shmLimit is a size that a /dev/shm must not exceed.
-type shmLimit struct {
-	size uint64
-	name string // for the error
-}
-
-// maxShmSize returns the limit for all pods of the machine.
-func (r Request) maxShmSize() shmLimit {
-	if r.MaxShmSize != 0 {
-		return shmLimit{uint64(r.MaxShmSize), "the runtime option MaxShmSize"}
-	}
-	var info unix.Sysinfo_t
-	_ = unix.Sysinfo(&info) // fails for no other reason than a bad address
-	// This is the default size of a tmpfs (Documentation/filesystems/tmpfs.rst).
-	half := info.Totalram * uint64(info.Unit) / 2
-	return shmLimit{half, "half of the machine's memory; the runtime option MaxShmSize sets another bound"}
-}
-
-// levelForm is CRI's (internal/cri/server/podsandbox, checkSelinuxLevel), compiled at its first use.
-var levelForm = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
-})
-
-// checkSELinux rejects characters such as "," that would terminate the context= mount option. It does so even where
-// SELinux is off, as CRI does with the level.
+// checkSELinux refuses characters such as a quotation mark, even where SELinux is off, as CRI does with the level.
 func (c Config) checkSELinux() error {
 	o := cmp.Or(c.SELinux, &SELinuxOptions{})
-	for _, part := range []struct{ name, value string }{{"user", o.User}, {"role", o.Role}, {"type", o.Type}} {
-		if strings.ContainsFunc(part.value, notInLabel) || strings.ContainsAny(part.value, ":,") {
-			return invalidf("selinux_options.%s %q: must be a name", part.name, part.value)
+	for _, part := range []string{o.User, o.Role, o.Type, o.Level, c.MountLabel} {
+		if !selinuxWord().MatchString(part) {
+			return invalidf("selinux_options or linux.mountLabel %q: must be a part of an SELinux context", part)
 		}
-	}
-	if o.Level != "" && !levelForm().MatchString(o.Level) {
-		return invalidf("selinux_options.level %q: must have a form such as s0:c1,c2", o.Level)
-	}
-	if strings.ContainsFunc(c.MountLabel, notInLabel) {
-		return invalidf("linux.mountLabel %q: must be an SELinux context", c.MountLabel)
 	}
 	return nil
 }
-
-func notInLabel(r rune) bool { return notInWord(r) || r == '"' || r == '\\' }
 
 // mountLabel returns the SELinux context of all files of the pod, "" where SELinux is off. initLabels is
 // label.InitLabels, which returns the contexts of a process and of its files.

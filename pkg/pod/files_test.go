@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -52,18 +51,4 @@ func TestPodFiles_TakeNoRoomOfTheBundle(t *testing.T) {
 		}
 	}
 	t.Error("a hundred more files could be made")
-}
-
-// A host may have a list of a million names in /etc/hosts.
-func TestPodFiles_HaveRoomForWhatTheyBeginWith(t *testing.T) {
-	searches := make([]string, maxSearches)
-	for i := range searches {
-		searches[i] = "a"
-	}
-	texts := map[string]string{
-		"hostname": strings.Repeat("n", 65), "hosts": strings.Repeat("h", 3*etcRoom), "resolv.conf": resolvConf(&DNSConfig{Searches: searches}),
-	}
-	if got, least := etcSize(texts), len(texts["hosts"])+etcRoom+2*os.Getpagesize(); got < least {
-		t.Errorf("etcSize() = %d, want %d at least", got, least)
-	}
 }

@@ -12,12 +12,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/containerd/containerd/v2/pkg/sys"
 	"github.com/containerd/errdefs"
-	"github.com/moby/sys/user"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -27,47 +25,21 @@ import (
 
 // openNetNS opens the network namespace at path. The host's is refused: a pod that is to use it has ModeNode.
 func openNetNS(path string) (*os.File, error) {
-	file, err := openNamespace(path)
+	file, err := os.Open(path)
 	if err == nil {
-		if err = checkNetNS(file); err == nil {
-			return file, nil
+		host, hostErr := isHosts(file, "net")
+		if err = hostErr; host {
+			err = errors.New("must not be the host's: for the host network use the namespace mode NODE")
 		}
-		_ = file.Close() // nothing was written
 	}
-	class := error(errdefs.ErrInvalidArgument)
-	if errors.Is(err, unix.ENOENT) {
-		class = errdefs.ErrNotFound
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("network namespace: %w: %w", err, errdefs.ErrNotFound)
+	case err != nil:
+		_ = file.Close() // nothing was written; nil is none
+		return nil, invalidf("network namespace %q: %w", path, err)
 	}
-	return nil, fmt.Errorf("network namespace %q: %w: %w", path, err, class)
-}
-
-func openNamespace(path string) (*os.File, error) {
-	// It uses O_PATH until the type is known: opening a fifo would block, opening a device can do anything.
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd) //nolint:errcheck // nothing was written
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.NSFS_MAGIC {
-		return nil, cmp.Or(err, errors.New("must be a namespace file, such as /proc/PID/ns/net or a bind mount of it"))
-	}
-	return os.Open("/proc/thread-self/fd/" + strconv.Itoa(fd))
-}
-
-func checkNetNS(file *os.File) error {
-	kind, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_NSTYPE)
-	if err != nil {
-		return os.NewSyscallError("ioctl NS_GET_NSTYPE", err)
-	}
-	if kind != unix.CLONE_NEWNET {
-		return fmt.Errorf("must be a network namespace, and is one of type %#x (CLONE_NEW…)", kind)
-	}
-	host, err := isHosts(file, "net")
-	if host {
-		return errors.New("must not be the host's: for the host network use the namespace mode NODE")
-	}
-	return err
+	return file, nil
 }
 
 // hostNamespace returns the path of a namespace of the calling thread, which is the host's on any thread but the main
@@ -149,50 +121,35 @@ func enterNamespaces(network *os.File, cloneFlags int, hostname string) error {
 // enterHostNamespaces moves the main thread into the host's namespaces of those kinds that enterNamespaces changes. It
 // is not called on the main thread.
 func enterHostNamespaces(main *osthread.Thread) error {
-	var files []*os.File
-	defer func() {
-		for _, file := range files {
-			_ = file.Close() // nothing was written
-		}
-	}()
+	var errs []error
 	for _, name := range []string{"net", "ipc", "uts"} {
 		file, err := os.Open(hostNamespace(name))
-		if err != nil {
-			return err
+		if err == nil {
+			err = main.Do(context.Background(), func() error { return setns(file, 0) })
+			_ = file.Close() // nothing was written
 		}
-		files = append(files, file)
-	}
-	err := main.Do(context.Background(), func() error {
-		var errs []error
-		for _, file := range files {
-			errs = append(errs, setns(file, 0))
+		if !errdefs.IsUnavailable(err) { // else the process ends, and its namespaces with it
+			errs = append(errs, err)
 		}
-		return errors.Join(errs...)
-	})
-	if errdefs.IsUnavailable(err) {
-		return nil // the process ends, and its namespaces with it
 	}
-	return err
+	return errors.Join(errs...)
 }
 
-// checkMappings refuses what the kernel would refuse, and mappings without a root.
+// checkMappings refuses what the kernel would refuse, and mappings without a root: the root of the pod owns the pod's
+// files, and no container can be made without one.
 func checkMappings(u *idmap.Mappings) error {
 	if u == nil {
 		return nil
 	}
-	if len(u.UIDs) == 0 || len(u.GIDs) == 0 {
-		return invalidf("userns_options: must have mappings of users and of groups, has %d and %d", len(u.UIDs), len(u.GIDs))
-	}
 	for _, m := range []struct {
-		field, id string
-		list      []specs.LinuxIDMapping
-	}{{"userns_options.uids", "uid 0", u.UIDs}, {"userns_options.gids", "gid 0", u.GIDs}} {
+		field string
+		list  []specs.LinuxIDMapping
+	}{{"userns_options.uids", u.UIDs}, {"userns_options.gids", u.GIDs}} {
 		if err := idmap.Check(m.field, m.list); err != nil {
 			return err
 		}
-		// The root of the pod owns the pod's files, and no container can be made without one.
 		if !slices.ContainsFunc(m.list, func(l specs.LinuxIDMapping) bool { return l.ContainerID == 0 }) {
-			return invalidf("%s %v: must map %s", m.field, m.list, m.id)
+			return invalidf("%s %v: must map id 0", m.field, m.list)
 		}
 	}
 	return nil
@@ -210,38 +167,13 @@ const pauseID = 65535
 // lastID returns the highest id of the first mapping: one that is mapped, and most likely nobody's.
 func lastID(list []specs.LinuxIDMapping) uint32 { return list[0].ContainerID + list[0].Size - 1 }
 
-// checkProcess refuses a process in a user namespace with other mappings. The kernel shows them as they were written.
-func checkProcess(pid int, u *idmap.Mappings) error {
-	for _, m := range []struct {
-		name string
-		want []specs.LinuxIDMapping
-	}{{"uid_map", u.UIDs}, {"gid_map", u.GIDs}} {
-		list, err := user.ParseIDMapFile(fmt.Sprintf("/proc/%d/%s", pid, m.name))
-		if err != nil {
-			return err
-		}
-		var got []specs.LinuxIDMapping
-		for _, l := range list {
-			got = append(got, specs.LinuxIDMapping{ContainerID: uint32(l.ID), HostID: uint32(l.ParentID), Size: uint32(l.Count)})
-		}
-		if !slices.Equal(byContainerID(got), byContainerID(m.want)) {
-			return invalidf("userns_options: the owner of the network namespace has the %s %v, not %v", m.name, got, m.want)
-		}
-	}
-	return nil
-}
-
-func byContainerID(list []specs.LinuxIDMapping) []specs.LinuxIDMapping {
-	return slices.SortedFunc(slices.Values(list), func(a, b specs.LinuxIDMapping) int {
-		return cmp.Compare(a.ContainerID, b.ContainerID)
-	})
-}
-
 // ipcSysctls belong to an IPC namespace, as does what begins with fs.mqueue (ipc_namespaces(7)).
 var ipcSysctls = []string{
 	"kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "kernel.sem",
 	"kernel.shm_rmid_forced", "kernel.shmall", "kernel.shmmax", "kernel.shmmni",
 }
+
+var swapSeparators = strings.NewReplacer(".", "/", "/", ".")
 
 // sysctlName returns a key with dots between its elements. In a key whose first separator is a slash, slashes separate,
 // and an element can contain dots (sysctl.d(5)).
@@ -249,44 +181,25 @@ func sysctlName(key string) string {
 	if i := strings.IndexAny(key, "./"); i < 0 || key[i] == '.' {
 		return key
 	}
-	return strings.NewReplacer(".", "/", "/", ".").Replace(key)
+	return swapSeparators.Replace(key)
 }
 
 // sysctlPath returns the file of a sysctlName.
-func sysctlPath(name string) string {
-	return "/proc/sys/" + strings.NewReplacer(".", "/", "/", ".").Replace(name)
-}
+func sysctlPath(name string) string { return "/proc/sys/" + swapSeparators.Replace(name) }
 
 // checkSysctls refuses sysctls that belong to no namespace, or to one of the host. The rules are those of libcontainer
 // (configs/validate) and Kubernetes, but user.* is refused, which libcontainer allows in a user namespace.
 func checkSysctls(c Config) error {
-	for _, key := range slices.Sorted(maps.Keys(c.Sysctls)) {
-		refuse := func(why string) error {
-			return invalidf("sysctl %q = %q: %s", key, c.Sysctls[key], why)
-		}
-		name := sysctlName(key)
-		if path := sysctlPath(name); filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
-			return refuse("must be names with dots between them")
-		}
-		var kind string
-		mode := c.Network
+	for key, value := range c.Sysctls {
+		name, owner := sysctlName(key), ModeNode
 		switch {
 		case slices.Contains(ipcSysctls, name) || strings.HasPrefix(name, "fs.mqueue."):
-			kind, mode = "IPC", c.IPC
-		case strings.HasPrefix(name, "net."):
-			kind = "network"
-		case name == "kernel.domainname":
-			kind = "UTS" // which goes with the network
-		case name == "kernel.hostname":
-			return refuse("is set by the host name of the pod")
-		default:
-			return refuse("must belong to a network, IPC or UTS namespace")
+			owner = c.IPC
+		case strings.HasPrefix(name, "net.") || name == "kernel.domainname": // the UTS namespace goes with the network
+			owner = c.Network
 		}
-		if mode == ModeNode {
-			return refuse("must not be set in the " + kind + " namespace of the host")
-		}
-		if strings.ContainsFunc(c.Sysctls[key], func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-			return refuse("must not contain control characters")
+		if path := sysctlPath(name); owner == ModeNode || filepath.Clean(path) != path {
+			return invalidf("sysctl %q = %q: must be one of a network, IPC or UTS namespace of the pod", key, value)
 		}
 	}
 	return nil

@@ -2,27 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pod makes what the containers of a pod share, without a container of its own: the network, IPC and UTS
-// namespaces, the files of /etc that Kubernetes manages, and /dev/shm.
+// namespaces, the files of /etc that Kubernetes manages, and /dev/shm. What Create or Start did is undone when they
+// fail, and by Close.
 //
 // The shim's main thread holds the namespaces, so the shim's pid is the pod's: containerd's CRI plugin gives each
-// container /proc/PID/ns/net, ipc and uts of that pid (internal/cri/opts, WithPodNamespaces), and a namespace that is
-// the host's for the pod is the main thread's own. A pod whose containers share a PID namespace, or have a user
-// namespace, has a process for that, which pkg/pod/nsholder starts; its pid is the pod's then. docs/decisions/0005 has
-// the reasons.
+// container /proc/PID/ns/net, ipc and uts of that pid (internal/cri/opts, WithPodNamespaces). No other thread runs
+// anything else after it was in one of them. A pod whose containers share a PID namespace, or have a user namespace,
+// has a process for that, which pkg/pod/nsholder starts; its pid is the pod's then (docs/decisions/0005).
 //
-// The files are in file systems of their own in the bundle. [Pod.Adapt] mounts them into containers that do not bring
-// their own. The cgroup and the network namespace belong to somebody else and are left as they are. A cgroup that does
-// not exist is made, and removed when it is empty after the pod.
-//
-// # Goroutines and locks
-//
-// A pod has no goroutine except the one that waits for its process. There is no lock: Create, Start and Close are not
-// called at the same time, and what the other methods read does not change after Start.
-//
-// # Promises
-//
-//   - What Create or Start did is undone when they fail, and by Close.
-//   - No thread but the main one is ever in a namespace of the pod and runs anything else after that.
+// Goroutines: one waits for the pod's process. There is no lock: Create, Start and Close are not called at the same
+// time, and what the other methods read does not change after Start.
 package pod
 
 import (
@@ -33,7 +22,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/selinux/go-selinux/label"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -47,12 +35,11 @@ import (
 
 // Request asks for a pod.
 type Request struct {
-	ID            string // one path element
-	Bundle        string // absolute path of a directory; the pod's files are made there
-	Config        Config
-	SystemdCgroup bool           // the cgroup driver is systemd's
-	MaxShmSize    int64          // the most that ShmSizeAnnotation may ask for, in bytes; 0 for the default
-	Reaper        *reaper.Reaper // leaves the pod's process to the pod
+	ID         string // one path element
+	Bundle     string // absolute path of a directory; the pod's files are made there
+	Config     Config
+	MaxShmSize int64          // the most that ShmSizeAnnotation may ask for, in bytes; 0 for the default
+	Reaper     *reaper.Reaper // leaves the pod's process to the pod
 }
 
 // Pod is what the containers of a pod share.
@@ -78,12 +65,7 @@ const closeTimeout = 4 * time.Second
 const deathTimeout = 200 * time.Millisecond
 
 // Create checks r and makes the pod's files. When it fails, nothing is left of it.
-func Create(ctx context.Context, r Request, t *osthread.Thread) (made *Pod, err error) {
-	defer func() {
-		if made == nil && err == nil { // after a panic, which is the error that matters
-			_ = Remove(r.Bundle)
-		}
-	}()
+func Create(ctx context.Context, r Request, t *osthread.Thread) (_ *Pod, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -91,10 +73,10 @@ func Create(ctx context.Context, r Request, t *osthread.Thread) (made *Pod, err 
 		return nil, err
 	}
 	p := &Pod{Request: r, thread: t}
-	if p.cgroupPath, err = parentPath(r.Config.CgroupParent, r.SystemdCgroup); err != nil {
+	if p.cgroupPath, err = parentPath(r.Config.CgroupParent); err != nil {
 		return nil, err
 	}
-	shmSize, err := r.shmSize(p.cgroupPath)
+	shmSize, err := r.shmSize()
 	if err != nil {
 		return nil, err
 	}
@@ -106,26 +88,19 @@ func Create(ctx context.Context, r Request, t *osthread.Thread) (made *Pod, err 
 			return nil, err
 		}
 	}
-	defer func() {
-		if err != nil {
-			_ = p.network.Close() // nothing was written; nil is none
+	if p.madeCgroups, err = makeParent(r.Bundle, r.Config.CgroupParent, p.cgroupPath); err == nil {
+		if err = makeFiles(r.Bundle, r.Config, shmSize, p.mountLabel); err == nil {
+			return p, nil
 		}
-	}()
-	if p.madeCgroups, err = makeParent(r.Bundle, r.Config.CgroupParent, p.cgroupPath); err != nil {
-		return nil, err
-	}
-	if err := makeFiles(r.Bundle, r.Config, shmSize, p.mountLabel); err != nil {
 		_, undone := removeMade(p.Bundle, p.madeCgroups)
-		return nil, errors.Join(fmt.Errorf("files of the pod: %w", err), undone)
+		err = errors.Join(fmt.Errorf("files of the pod: %w", err), undone)
 	}
-	return p, nil
+	_ = p.network.Close() // nothing was written; nil is none
+	return nil, err
 }
 
 // Start makes the pod's namespaces. When it fails, nothing is left of them, and it can be tried again.
 func (p *Pod) Start(ctx context.Context) (err error) {
-	if p.onMainThread || p.holder != nil {
-		return fmt.Errorf("start pod %q: it was started: %w", p.ID, errdefs.ErrFailedPrecondition)
-	}
 	defer func() {
 		if err != nil {
 			undone := p.removeNamespaces()
@@ -173,8 +148,7 @@ func (p *Pod) startHolder(ctx context.Context) (err error) {
 			return nil
 		},
 	}
-	user := p.Config.User
-	if user != nil {
+	if user := p.Config.User; user != nil {
 		c.UID, c.GID = lastID(user.UIDs), lastID(user.GIDs)
 		if c.User, err = ownerOf(p.network); err != nil {
 			return err
@@ -185,10 +159,8 @@ func (p *Pod) startHolder(ctx context.Context) (err error) {
 			c.Map = user
 		}
 	}
-	if p.holder, err = nsholder.Start(ctx, c, p.thread, p.Reaper); err != nil || c.User == nil {
-		return err
-	}
-	return checkProcess(p.holder.Pid(), user)
+	p.holder, err = nsholder.Start(ctx, c, p.thread, p.Reaper)
+	return err
 }
 
 // configureNamespaces sets the loopback interface up and writes the sysctls.
@@ -272,17 +244,12 @@ func (p *Pod) Close() error {
 // Remove is Close for a pod whose shim, and with it the namespaces, is gone. It knows only what is on disk. The process
 // that held namespaces may be about to die.
 func Remove(bundle string) error {
+	const tries = 20
 	var made []string
 	err := unixfile.ReadJSON(filepath.Join(bundle, madeFile), &made)
-	ended := time.After(deathTimeout)
-	for err == nil && len(made) > 0 {
-		if made, err = removeMade(bundle, made); len(made) == 0 {
-			break
-		}
-		select {
-		case <-time.After(deathTimeout / 20):
-		case <-ended: // a container has it
-			made = nil
+	for i := 0; err == nil && len(made) > 0 && i < tries; i++ {
+		if made, err = removeMade(bundle, made); len(made) > 0 { // perhaps a container has it
+			<-time.After(deathTimeout / tries)
 		}
 	}
 	if errors.Is(err, os.ErrNotExist) {

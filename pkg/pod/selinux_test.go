@@ -77,26 +77,6 @@ func TestPodFiles_HaveTheContextOfThePod(t *testing.T) {
 	}
 }
 
-// What a pod says becomes an option of a mount, behind others.
-func TestSELinuxOptions_AddNoOptionOfTheMount(t *testing.T) {
-	for want, config := range map[string]Config{
-		`selinux_options.level "s0\",size=8G,mode=\"7"`: {SELinux: &SELinuxOptions{Level: `s0",size=8G,mode="7`}},
-		`selinux_options.level "c1,c2"`:                 {SELinux: &SELinuxOptions{Level: "c1,c2"}},
-		`selinux_options.user "a\",size=8G"`:            {SELinux: &SELinuxOptions{User: `a",size=8G`}},
-		`selinux_options.role "a b"`:                    {SELinux: &SELinuxOptions{Role: "a b"}},
-		`selinux_options.type "a:b"`:                    {SELinux: &SELinuxOptions{Type: "a:b"}},
-		`linux.mountLabel "a\",size=8G"`:                {MountLabel: `a",size=8G`},
-		`linux.mountLabel "a\nb"`:                       {MountLabel: "a\nb"},
-	} {
-		wantRefused(t, request(t, func(r *Request) {
-			r.Config.SELinux, r.Config.MountLabel = config.SELinux, config.MountLabel
-		}), want)
-	}
-	if err := (Config{SELinux: &SELinuxOptions{User: "u", Role: "r", Type: "svirt_lxc_net_t", Level: "s0-s0:c0.c1023"}}).checkSELinux(); err != nil {
-		t.Error(err)
-	}
-}
-
 // On a machine that has SELinux.
 func TestPodFiles_AreLabelled(t *testing.T) {
 	if !selinux.GetEnabled() {

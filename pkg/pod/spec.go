@@ -86,15 +86,12 @@ func (p *Pod) cgroupsPath() string {
 }
 
 // Adapt adds to a container's configuration what the pod contributes: the files of /etc and /dev/shm, unless the
-// container brings its own. The tmpfs that containerd puts at /dev/shm by default does not count as its own. It refuses
-// namespaces of the host that the pod does not have.
+// container brings its own. The tmpfs that containerd puts at /dev/shm by default does not count as its own.
 func (p *Pod) Adapt(spec *specs.Spec) error {
 	if spec == nil {
 		return invalidf("config.json: must have a configuration")
 	}
-	if err := p.adaptNamespaces(spec); err != nil {
-		return fmt.Errorf("config.json: linux.%w", err)
-	}
+	p.adaptPIDNamespace(spec)
 	if spec.Linux != nil && strings.Contains(spec.Linux.CgroupsPath, "/") {
 		spec.Linux.CgroupsPath = path.Join("/", spec.Linux.CgroupsPath) // as the pod's; else it would be below the shim's
 	}
@@ -108,63 +105,18 @@ func (p *Pod) Adapt(spec *specs.Spec) error {
 	return p.adaptSysctls(spec)
 }
 
-// adaptNamespaces refuses a path to a namespace of the host, unless the pod has the host's, too. The pid of the pod
-// leads to the host's PID namespace if each container is to have its own. CRI passes that path for a container with any
-// mode but CONTAINER; the container gets its own all the same.
-func (p *Pod) adaptNamespaces(spec *specs.Spec) error {
-	if spec.Linux == nil {
-		return nil
+// adaptPIDNamespace gives a container a PID namespace of its own in place of that of the process with the pod's pid,
+// which is the host's if each container is to have its own. CRI passes that for a container with any mode but
+// CONTAINER.
+func (p *Pod) adaptPIDNamespace(spec *specs.Spec) {
+	if spec.Linux == nil || p.Config.PID != ModeContainer {
+		return
 	}
-	for i := range spec.Linux.Namespaces {
-		ns := &spec.Linux.Namespaces[i]
-		mode, name := p.Config.namespace(ns.Type)
-		if ns.Path == "" || mode == ModeNode {
-			continue
-		}
-		refuse := func(why any) error {
-			return invalidf("namespaces[%d].path %q of type %s: %v", i, ns.Path, ns.Type, why)
-		}
-		if opener := path.Clean(ns.Path) + "/"; strings.HasPrefix(opener, "/proc/self/") ||
-			strings.HasPrefix(opener, "/proc/thread-self/") {
-			return refuse("must name a process by its id")
-		}
-		info, err := os.Stat(ns.Path)
-		if err != nil {
-			return refuse(err)
-		}
-		hosts, err := isAt(info, hostNamespace(name))
-		switch {
-		case err != nil:
-			return refuse(err)
-		case hosts && mode == ModeContainer && ns.Path == p.ownNamespace(name):
-			ns.Path = ""
-		case hosts:
-			return refuse("must not be the host's, since the pod has the mode " + mode.String())
+	for i, ns := range spec.Linux.Namespaces {
+		if ns.Type == specs.PIDNamespace && ns.Path == p.ownNamespace("pid") {
+			spec.Linux.Namespaces[i].Path = ""
 		}
 	}
-	return nil
-}
-
-// namespace returns whose namespaces of this kind the containers have, and the name of the kind in /proc/PID/ns.
-func (c Config) namespace(kind specs.LinuxNamespaceType) (mode Mode, name string) {
-	switch kind {
-	case specs.NetworkNamespace:
-		return c.Network, "net"
-	case specs.UTSNamespace:
-		return c.Network, "uts"
-	case specs.IPCNamespace:
-		return c.IPC, "ipc"
-	case specs.PIDNamespace:
-		return c.PID, "pid"
-	case specs.UserNamespace:
-		if c.User == nil {
-			return ModeNode, "user"
-		}
-	case specs.MountNamespace:
-		return ModePod, "mnt"
-	case specs.CgroupNamespace, specs.TimeNamespace:
-	}
-	return ModePod, string(kind)
 }
 
 // ownNamespace returns the path that CRI passes for a namespace of the pod.
@@ -230,14 +182,11 @@ func bind(source, destination, access string) specs.Mount {
 
 // adaptSysctls writes those of a container that belong to the pod's network namespace, and removes them from spec.
 // libcontainer assumes that the main thread's network namespace is the host's (configs/validate, isHostNetNS). Here it
-// is the pod's, so libcontainer would refuse them in the pod's, and allow them in the host's.
+// is the pod's, so libcontainer would refuse them.
 func (p *Pod) adaptSysctls(spec *specs.Spec) error {
-	if !p.onMainThread || p.Config.Network != ModePod {
-		return nil
-	}
 	path, _ := namespacePath(spec, specs.NetworkNamespace)
-	if path == "" {
-		return nil // the container's own, or libcontainer refuses
+	if !p.onMainThread || path == "" { // it is the container's own, or libcontainer refuses
+		return nil
 	}
 	network, rest := map[string]string{}, map[string]string{}
 	for key, value := range spec.Linux.Sysctl {
@@ -257,8 +206,7 @@ func (p *Pod) adaptSysctls(spec *specs.Spec) error {
 	if ours, err := isAt(pods, path); err != nil || !ours {
 		return err
 	}
-	err = checkSysctls(Config{Sysctls: network})
-	if err == nil {
+	if err = checkSysctls(Config{Network: p.Config.Network, Sysctls: network}); err == nil {
 		err = inNamespaces(p.Pid(), unix.CLONE_NEWNET, func() error { return writeSysctls(network, 0) })
 	}
 	if err != nil {
