@@ -214,18 +214,9 @@ func (p *Pod) Pid() int {
 	return os.Getpid()
 }
 
-// Exited returns a channel that is closed when the process that holds the namespaces has died, or nil if that is the
-// shim. The pod must have been started.
-func (p *Pod) Exited() <-chan struct{} {
-	if p.holder != nil {
-		return p.holder.Exited()
-	}
-	return nil
-}
-
-// Exit returns how the process that holds the namespaces ended: its exit code, or 128 and the signal. It is called
-// after Exited is closed.
-func (p *Pod) Exit() (status int, at time.Time) { return p.holder.Exit() }
+// Wait waits until the process that holds the namespaces has died, which must not be the shim, and returns how: its exit
+// code, or 128 and the signal.
+func (p *Pod) Wait() (status int, at time.Time) { return p.holder.Wait() }
 
 // CgroupPath returns the cgroup of the pod: the path from the root of a hierarchy, or "".
 func (p *Pod) CgroupPath() string { return p.cgroupPath }

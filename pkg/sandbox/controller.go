@@ -41,8 +41,7 @@ type Pod interface {
 	Pid() int
 	Spec() *specs.Spec
 	Adapt(spec *specs.Spec) error
-	Exited() <-chan struct{}
-	Exit() (status int, at time.Time)
+	Wait() (status int, at time.Time)
 	CgroupPath() string
 	Close() error
 }
@@ -254,8 +253,7 @@ const retryTime = 5 * time.Minute
 // awaitDeath stops the pod when the process that holds its namespaces dies: no container can be created without it. A
 // failed stop is tried again, since containerd waits for the end of the pod and requests nothing.
 func (c *Controller) awaitDeath(p *sandbox) {
-	<-p.pod.Exited()
-	status, at := p.pod.Exit()
+	status, at := p.pod.Wait()
 	c.mu.Lock()
 	p.died = &process.Exit{Status: status, At: at}
 	c.mu.Unlock()

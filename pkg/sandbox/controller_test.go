@@ -75,9 +75,12 @@ func (p *fakePod) make(_ context.Context, r pod.Request) (Pod, error) {
 func (p *fakePod) Start(context.Context) error { return p.call("start") }
 func (p *fakePod) Pid() int                    { return p.pid }
 func (p *fakePod) Spec() *specs.Spec           { return &specs.Spec{Hostname: "of the pod"} }
-func (p *fakePod) Exited() <-chan struct{}     { return p.exited }
-func (p *fakePod) Exit() (int, time.Time)      { return 137, time.Unix(5, 0) }
 func (p *fakePod) CgroupPath() string          { return p.cgroup }
+
+func (p *fakePod) Wait() (status int, at time.Time) {
+	<-p.exited
+	return 137, time.Unix(5, 0)
+}
 
 func (p *fakePod) Adapt(spec *specs.Spec) error {
 	spec.Hostname = "of the pod"

@@ -39,8 +39,7 @@ func (p *fakePod) Start(context.Context) error      { return nil }
 func (p *fakePod) Pid() int                         { return os.Getpid() }
 func (p *fakePod) Spec() *specs.Spec                { return &specs.Spec{Hostname: p.request.Config.Hostname} }
 func (p *fakePod) Adapt(*specs.Spec) error          { return nil }
-func (p *fakePod) Exited() <-chan struct{}          { return nil }
-func (p *fakePod) Exit() (status int, at time.Time) { return 0, time.Time{} }
+func (p *fakePod) Wait() (status int, at time.Time) { return 0, time.Time{} }
 func (p *fakePod) CgroupPath() string               { return p.cgroup }
 func (p *fakePod) Close() error                     { return nil }
 

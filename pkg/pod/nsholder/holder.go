@@ -6,24 +6,14 @@
 //
 // The process runs the program of pkg/launcher/native, in a few kilobytes of memory. It makes and joins the namespaces,
 // gives up its user, its capabilities, its root and all descriptors, and sleeps until it is killed; no signal wakes it.
-// Its seccomp filter allows it nothing else. It adopts what the containers of the pod leave behind, and ignores
-// SIGCHLD, so that the kernel reaps that. It dies with the shim's main thread.
+// It adopts what the containers of the pod leave behind, and ignores SIGCHLD, so that the kernel reaps that. It dies
+// with the shim's main thread. When Start fails, it leaves no process.
 //
-//	main thread ──start──▶ program ──fork──▶ in the PID namespace
-//	                       root, network,    user, capabilities, not dumpable, dies with its parent
-//	                       user, IPC, UTS
+// A process in the pod finds nothing of the host through the holder: its root is empty, the program cannot be changed,
+// and the holder is not dumpable, so a tracer needs CAP_SYS_PTRACE in the shim's user namespace. The kernel kills the
+// holder at the first system call by which a tracer would act.
 //
-// # Goroutines and locks
-//
-// Each Holder has one goroutine, its waiter, which ends when the process has exited and been waited for. There is no
-// lock.
-//
-// # Promises
-//
-//   - When Start fails, it leaves no process, as pkg/launcher/native says.
-//   - A process in the pod finds nothing of the host through the holder: the root is empty, the mount namespace has
-//     nothing else, and the program cannot be changed. The holder is not dumpable, so a tracer needs CAP_SYS_PTRACE in
-//     the shim's user namespace. The kernel kills the holder at the first system call by which a tracer would act.
+// Goroutines: each Holder has one, which waits for the process. There is no lock.
 package nsholder
 
 import (
@@ -33,7 +23,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -66,9 +55,9 @@ type Config struct {
 // Holder is the process.
 type Holder struct {
 	process *os.Process
-	exited  chan struct{}
-	status  int       // written before exited is closed
-	at      time.Time // so is this
+	exited  chan struct{} // closed when the process has exited and been waited for
+	status  int           // written before
+	at      time.Time     // so is this
 }
 
 // Start starts the process and returns when it holds the namespaces, or when ctx ends.
@@ -77,41 +66,31 @@ func Start(ctx context.Context, c Config, t *osthread.Thread, reaper *reaper.Rea
 	if err != nil {
 		return nil, err
 	}
-	h, err := c.start(ctx, program, t, reaper)
+	var run *native.Run
+	err = t.Do(ctx, func() (err error) {
+		// The main thread lives as long as the shim does, and so does its child.
+		run, err = program.Start(reaper, [3]*os.File{}, c.Net, c.User)
+		return err
+	})
+	h := &Holder{exited: make(chan struct{})}
+	if err == nil {
+		h.process, err = run.Execute(ctx, c.request())
+	}
 	if err != nil {
-		return nil, errors.Join(err, program.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", programName, err), program.Close())
 	}
 	go h.await(reaper, program) //nolint:gosec // it outlives ctx
 	return h, nil
 }
 
-func (c Config) start(
-	ctx context.Context, program *native.Program, t *osthread.Thread, reaper *reaper.Reaper,
-) (*Holder, error) {
-	var run *native.Run
-	err := t.Do(ctx, func() (err error) {
-		// The main thread lives as long as the shim does, and so does its child.
-		run, err = program.Start(reaper, [3]*os.File{}, c.Net, c.User)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	process, err := run.Execute(ctx, c.request())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", programName, err)
-	}
-	return &Holder{process: process, exited: make(chan struct{})}, nil
-}
-
 // Pid returns the pid of the process.
 func (h *Holder) Pid() int { return h.process.Pid }
 
-// Exited returns a channel that is closed when the process has exited and been waited for.
-func (h *Holder) Exited() <-chan struct{} { return h.exited }
-
-// Exit returns how the process ended: its exit code, or 128 and the signal. It is called after Exited is closed.
-func (h *Holder) Exit() (status int, at time.Time) { return h.status, h.at }
+// Wait waits until the process has ended and returns how: its exit code, or 128 and the signal.
+func (h *Holder) Wait() (status int, at time.Time) {
+	<-h.exited
+	return h.status, h.at
+}
 
 // Kill kills the process, with all of its PID namespace, and waits until the process has ended or ctx ends. It can be
 // called again.
@@ -248,17 +227,13 @@ func sleepFilter(r *native.Request) native.Word {
 
 // writeMappings gives the user namespace that process pid has made its mappings, see user_namespaces(7).
 func writeMappings(pid int, m *idmap.Mappings) error {
-	for _, f := range []struct {
-		name string
-		list []specs.LinuxIDMapping
-	}{{"uid_map", m.UIDs}, {"gid_map", m.GIDs}} {
-		var text strings.Builder
-		for _, line := range f.list {
-			fmt.Fprintf(&text, "%d %d %d\n", line.ContainerID, line.HostID, line.Size)
+	for name, list := range map[string][]specs.LinuxIDMapping{"uid_map": m.UIDs, "gid_map": m.GIDs} {
+		var text []byte
+		for _, line := range list {
+			text = fmt.Appendf(text, "%d %d %d\n", line.ContainerID, line.HostID, line.Size)
 		}
-		path := fmt.Sprintf("/proc/%d/%s", pid, f.name)
-		if err := os.WriteFile(path, []byte(text.String()), 0); err != nil {
-			return fmt.Errorf("write %q: %w", text.String(), err)
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/%s", pid, name), text, 0); err != nil {
+			return fmt.Errorf("write %q: %w", text, err)
 		}
 	}
 	return nil

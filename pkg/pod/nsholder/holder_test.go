@@ -155,8 +155,8 @@ func TestKill_EndsThePIDNamespace(t *testing.T) {
 	}
 	release()
 	_ = write.Close() // cat is gone
-	if status, at := h.Exit(); status != 137 || at.IsZero() {
-		t.Errorf("Exit() = %d at %v, want 137 at a time", status, at)
+	if status, at := h.Wait(); status != 137 || at.IsZero() {
+		t.Errorf("Wait() = %d at %v, want 137 at a time", status, at)
 	}
 }
 
@@ -174,13 +174,12 @@ func members(t *testing.T, pid int) (all []string) {
 	return all
 }
 
-func TestExit_OfAHolderThatSomebodyKilled(t *testing.T) {
+func TestWait_OfAHolderThatSomebodyKilled(t *testing.T) {
 	h := start(t, full())
 	for range 50 { // the testReaper would take the status of some
 		testx.Must(t, unix.Kill(h.Pid(), unix.SIGKILL))
-		<-h.Exited()
-		if status, at := h.Exit(); status != 137 || at.IsZero() {
-			t.Errorf("Exit() = %d at %v, want 137 at a time", status, at)
+		if status, at := h.Wait(); status != 137 || at.IsZero() {
+			t.Errorf("Wait() = %d at %v, want 137 at a time", status, at)
 		}
 		h = start(t, full())
 	}

@@ -176,7 +176,7 @@ func TestStart_OfAProgramThatIsKilled(t *testing.T) {
 			failed++
 			continue
 		}
-		<-h.Exited()
+		h.Wait()
 	}
 	cancel()
 	<-killed
