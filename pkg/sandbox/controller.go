@@ -30,8 +30,11 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/cgroup/hierarchy"
+	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stats"
 	"sandbox.internal/shim/pkg/task"
 )
 
@@ -66,9 +69,8 @@ type sandbox struct {
 	id, bundle string
 	config     pod.Config
 	createdAt  time.Time
-
-	op     sync.Mutex
-	exited chan struct{} // closed once, when the stage is Stopped
+	op         sync.Mutex
+	exited     chan struct{} // closed once, when the stage is Stopped
 
 	// Guarded by Controller.mu.
 	pod       Pod // nil while it is being created
@@ -77,14 +79,13 @@ type sandbox struct {
 	stop      *stop         // under way, or nil
 	died      *process.Exit // of the process that holds the namespaces; nil while it runs, or if it is the shim
 	exit      *process.Exit // nil until all containers have exited; reported when the stage is Stopped
-	updated   Resources
-	abandoned bool // ShutdownIdle has found so
+	abandoned bool          // ShutdownIdle has found so
 }
 
 // Stage is a stage in the life of a pod. Each one leads to the next, and Created also to Stopping.
 type Stage int
 
-// The stages. Containers can be created while the pod is Running.
+// Containers can be created while the pod is Running.
 const (
 	Creating Stage = iota // until Create has succeeded
 	Created
@@ -123,62 +124,58 @@ func (c *Controller) Create(ctx context.Context, r CreateRequest) error {
 }
 
 func (c *Controller) create(ctx context.Context, r CreateRequest) (err error) {
-	if err := r.complete(); err != nil {
+	config, err := r.podConfig()
+	if err != nil {
 		return err
 	}
-	if err := c.tasks.CheckAnnotations(r.Config.Annotations); err != nil {
+	if err := c.tasks.CheckAnnotations(config.Annotations); err != nil {
 		return err
 	}
 	p := &sandbox{
-		id: r.ID, bundle: r.Bundle, config: *r.Config, createdAt: time.Now(),
-		exited: make(chan struct{}),
+		id: r.ID, bundle: filepath.Clean(r.Bundle), config: config, createdAt: time.Now(), exited: make(chan struct{}),
 	}
 	if err := c.tasks.AddPod(p.id, p.bundle, c.admit(p)); err != nil {
 		return err
 	}
 	c.sandbox.Store(p)
-	var made Pod
+	created := false
 	defer func() {
-		if made == nil { // even after a panic: Shutdown has to end the shim
+		if !created { // even after a panic: Shutdown has to end the shim
 			c.sandbox.Store(nil)
 			err = errors.Join(err, c.tasks.RemovePod())
 		}
 	}()
-	made, err = c.newPod(ctx, pod.Request{ID: r.ID, Bundle: r.Bundle, Config: p.config})
+	made, err := c.newPod(ctx, pod.Request{ID: p.id, Bundle: p.bundle, Config: config})
 	if err != nil {
-		made = nil
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p.pod, p.stage = made, Created
+	p.pod, p.stage, created = made, Created, true
 	return nil
 }
 
-// complete checks what pkg/pod does not check, and reads the configuration of the bundle if the request has none.
-func (r *CreateRequest) complete() error {
+// podConfig returns the configuration in the request, or in the bundle if the request has none.
+func (r *CreateRequest) podConfig() (config pod.Config, err error) {
 	if !filepath.IsAbs(r.Bundle) {
-		return fmt.Errorf("bundle %q: must be an absolute path: %w", r.Bundle, errdefs.ErrInvalidArgument)
+		return config, fmt.Errorf("bundle %q: must be an absolute path: %w", r.Bundle, errdefs.ErrInvalidArgument)
 	}
-	r.Bundle = filepath.Clean(r.Bundle)
-	var config pod.Config
 	if r.Config != nil {
 		config = *r.Config
 	} else {
 		spec, err := task.ReadSpec(r.Bundle)
 		if err != nil {
-			return fmt.Errorf("no PodSandboxConfig in the request, and %w", err)
+			return config, fmt.Errorf("no PodSandboxConfig in the request, and %w", err)
 		}
 		if config, err = pod.ConfigFromSpec(spec); err != nil {
-			return err
+			return config, err
 		}
 	}
 	annotations := map[string]string{}
 	maps.Copy(annotations, r.Annotations)
 	maps.Copy(annotations, config.Annotations)
 	config.Annotations, config.NetNS = annotations, cmp.Or(r.NetNS, config.NetNS)
-	r.Config = &config
-	return nil
+	return config, nil
 }
 
 func (c *Controller) get(sandboxID string) (*sandbox, error) {
@@ -272,4 +269,79 @@ func (c *Controller) awaitDeath(p *sandbox) {
 		case <-time.After(retryTime):
 		}
 	}
+}
+
+// Status is what SandboxStatus answers.
+type Status struct {
+	ID        string
+	Stage     Stage
+	Pid       int // 0 before start, and when it is stopped
+	CreatedAt time.Time
+	Exit      process.Exit // once it is stopped
+	Config    pod.Config
+	Spec      *specs.Spec // nil before start
+}
+
+// Status returns the status of the pod.
+func (c *Controller) Status(sandboxID string) (Status, error) {
+	p, err := c.get(sandboxID)
+	if err != nil {
+		return Status{}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	status := Status{
+		ID: p.id, Stage: p.stage, CreatedAt: p.createdAt, Config: p.config, Spec: p.started.Spec,
+	}
+	if p.stage == Stopped {
+		status.Exit = *p.exit
+	}
+	if (p.stage == Running || p.stage == Stopping) && p.died == nil {
+		status.Pid = p.started.Pid
+	}
+	return status, nil
+}
+
+// Inspect returns the pod, or nil if there is none.
+func (c *Controller) Inspect() *inspect.Pod {
+	p := c.sandbox.Load()
+	if p == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &inspect.Pod{ID: p.id, Stage: p.stage.String()}
+}
+
+// Ping returns errdefs.ErrNotFound if there is no such pod.
+func (c *Controller) Ping(sandboxID string) error {
+	_, err := c.get(sandboxID)
+	return err
+}
+
+// Metrics returns the metrics of the pod's cgroup. The error is errdefs.ErrNotFound if it has none.
+func (c *Controller) Metrics(sandboxID string) (stats.Metrics, error) {
+	p, err := c.get(sandboxID)
+	if err != nil {
+		return nil, err
+	}
+	path := ""
+	c.mu.Lock()
+	if p.pod != nil {
+		path = p.pod.CgroupPath()
+	}
+	c.mu.Unlock()
+	if path == "" {
+		return nil, fmt.Errorf("sandbox %q: metrics: no cgroup_parent: %w", sandboxID, errdefs.ErrNotFound)
+	}
+	var reader *stats.Reader
+	group, err := hierarchy.At(path)
+	if err == nil {
+		reader, err = stats.New(group)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %q: %w", sandboxID, err)
+	}
+	defer reader.Close()
+	return reader.Read()
 }

@@ -24,18 +24,15 @@ const stopTimeout = 22 * time.Second
 
 // stop is a Stop under way, which has a goroutine of its own.
 type stop struct {
-	grace context.Context //nolint:containedctx // no caller's: it ends when the containers are to be killed
-	kill  context.CancelFunc
-	done  chan struct{} // closed when err is set
-	err   error
+	kill context.CancelFunc // ends the grace period
+	done chan struct{}      // closed when err is set
+	err  error
 }
 
 // Stop stops all containers of the pod, and then the pod. Each init gets its stop signal and has timeout to exit; then
 // everything is killed, immediately with a timeout of 0. No container is created from then on. Stop returns when all
-// exits have been published.
-//
-// Stop of a stopped pod has no effect. A Stop while another one waits joins it, and the earlier end of their timeouts
-// counts. When ctx ends, the stop continues without its caller. After a failure it can be called again.
+// exits have been published. It has no effect on a stopped pod. A Stop while another one waits joins it, and the earlier
+// end of their timeouts counts. When ctx ends, the stop continues. After a failure it can be called again.
 func (c *Controller) Stop(ctx context.Context, sandboxID string, timeout time.Duration) error {
 	p, err := c.get(sandboxID)
 	if err != nil {
@@ -51,11 +48,11 @@ func (c *Controller) Stop(ctx context.Context, sandboxID string, timeout time.Du
 	}
 	s := p.stop
 	if s == nil {
-		s = &stop{done: make(chan struct{})}
 		// Without a timeout the grace period ends before any container is sent its stop signal.
-		s.grace, s.kill = context.WithTimeout(context.Background(), timeout)
+		grace, kill := context.WithTimeout(context.Background(), timeout)
+		s = &stop{kill: kill, done: make(chan struct{})}
 		p.stop, p.stage = s, Stopping
-		go c.runStop(p, s)
+		go c.runStop(grace, p, s)
 	}
 	c.mu.Unlock()
 	timer := time.AfterFunc(timeout, s.kill)
@@ -68,11 +65,11 @@ func (c *Controller) Stop(ctx context.Context, sandboxID string, timeout time.Du
 	}
 }
 
-func (c *Controller) runStop(p *sandbox, s *stop) {
+func (c *Controller) runStop(grace context.Context, p *sandbox, s *stop) {
 	p.op.Lock() // a start under way ends soon
 	defer p.op.Unlock()
 	defer s.kill() // releases the context
-	err := c.tasks.StopAll(s.grace)
+	err := c.tasks.StopAll(grace)
 	if err == nil {
 		c.mu.Lock()
 		if p.exit == nil { // else an earlier stop, whose Close failed, may have killed the process that holds the namespaces
@@ -109,10 +106,8 @@ func (c *Controller) Wait(ctx context.Context, sandboxID string) (process.Exit, 
 	return *p.exit, nil
 }
 
-// Shutdown kills the pod if it runs, deletes its containers, and ends the shim. It can be called again if it fails.
-//
-// If there is neither a pod nor a container it ends the shim too: containerd calls it when CreateSandbox has failed
-// (plugins/sandbox, controllerLocal.cleanupShim).
+// Shutdown kills the pod if it runs, deletes its containers, and ends the shim, also without a pod: containerd calls it
+// when CreateSandbox has failed (plugins/sandbox, controllerLocal.cleanupShim). It can be called again if it fails.
 func (c *Controller) Shutdown(ctx context.Context, sandboxID string) error {
 	if c.tasks.Shutdown() {
 		return nil
@@ -160,10 +155,9 @@ func (c *Controller) deleteContainers(ctx context.Context) error {
 
 // ShutdownIdle ends a shim that has had no client for a while, if it has neither containers nor a pod, or only
 // abandoned ones. Containers that have exited are abandoned if their bundles are gone (task.Manager.DeleteAbandoned). A
-// running pod is kept for a containerd that comes back. A pod is abandoned if it was never started, since the start
-// follows its creation immediately, or if its bundle is gone, which containerd removes when it gives up the pod.
-//
-// After a failure, and as long as an abandoned container is running, it is tried again.
+// pod is abandoned if it was never started, since the start follows its creation immediately, or if its bundle is gone,
+// which containerd removes when it gives up the pod. After a failure, and as long as an abandoned container is running,
+// ShutdownIdle runs again.
 func (c *Controller) ShutdownIdle() {
 	if c.tasks.DeleteAbandoned() {
 		c.shutdownIdleLater()

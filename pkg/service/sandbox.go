@@ -179,22 +179,9 @@ func (s *sandboxService) Metrics(_ context.Context, id string, _ []byte) ([]byte
 	return protofield.Encode(&types.Metric{Timestamp: timestamppb.Now(), ID: id, Data: data})
 }
 
-// Update stores the sums of the pod's resources, with which CRI calls it (internal/cri/server,
-// UpdatePodSandboxResources). The kubelet owns the pod's cgroup, and writes to it afterwards.
-func (s *sandboxService) Update(_ context.Context, id string, request []byte) ([]byte, error) {
-	const key = "updated-resources"                                 // internal/cri/server/podsandbox, UpdatedResourcesKey
-	var record types.Sandbox                                        // containerd's, in which CRI keeps them
-	if err := decode(request, nil, nil, nil, &record); err != nil { // 4 sandbox
-		return nil, err
-	}
-	var resources *sandbox.Resources // nil for an update of something else
-	if value := record.Extensions[key]; value != nil {
-		resources = new(sandbox.Resources)
-		if err := json.Unmarshal(value.Value, resources); err != nil { // CRI tolerates this class
-			return nil, fmt.Errorf("sandbox %q: update: extension %q: %w: %w", id, key, err, errdefs.ErrNotImplemented)
-		}
-	}
-	return nil, s.controller.Update(id, resources)
+// Update has no effect: CRI stores the sums of the pod's resources itself, and the kubelet owns the pod's cgroup.
+func (s *sandboxService) Update(_ context.Context, id string, _ []byte) ([]byte, error) {
+	return nil, s.controller.Ping(id)
 }
 
 // podConfigName is the name of CRI's message.
@@ -223,7 +210,6 @@ func podInfo(s sandbox.Status) (map[string]string, error) {
 	data, err := json.Marshal(sandboxInfo{
 		Pid: s.Pid, Status: s.Stage.String(), RuntimeType: "io.containerd.sandbox.v1",
 		Config: s.Config.CRI, RuntimeSpec: s.Spec,
-		Overhead: criResources{s.Updated.Overhead}, Resources: criResources{s.Updated.Resources},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %q: encode status: %w", s.ID, err)
@@ -238,12 +224,4 @@ type sandboxInfo struct {
 	RuntimeType string         `json:"runtimeType"`
 	Config      *pod.CRIConfig `json:"config"`
 	RuntimeSpec *specs.Spec    `json:"runtimeSpec"`
-
-	Overhead  criResources `json:"overhead,omitzero"`
-	Resources criResources `json:"resources,omitzero"`
-}
-
-// criResources has the names of CRI's ContainerResources.
-type criResources struct {
-	Linux *json.RawMessage `json:"linux"`
 }

@@ -118,13 +118,7 @@ func TestSandbox_Life(t *testing.T) {
 		&api.PlatformResponse{Platform: &types.Platform{OS: "linux", Architecture: runtime.GOARCH}},
 	)
 	w.must("PingSandbox", &api.PingRequest{SandboxID: "s"}, &api.PingResponse{})
-	// As CRI's UpdatePodSandboxResources has it.
-	w.must("UpdateSandbox", &api.UpdateSandboxRequest{
-		SandboxID: "s", Fields: []string{"extensions"},
-		Sandbox: &types.Sandbox{
-			SandboxID: "s", Extensions: map[string]*anypb.Any{"updated-resources": {TypeUrl: "x", Value: []byte("{}")}},
-		},
-	}, &api.UpdateSandboxResponse{})
+	w.must("UpdateSandbox", &api.UpdateSandboxRequest{SandboxID: "s"}, &api.UpdateSandboxResponse{})
 
 	metrics := &api.SandboxMetricsResponse{}
 	w.must("SandboxMetrics", &api.SandboxMetricsRequest{SandboxID: "s"}, metrics)
@@ -188,41 +182,6 @@ func TestSandboxStatus_VerboseIsWhatCRIReads(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("info (-want +got):\n%s", diff)
 	}
-}
-
-// As CRI keeps it (internal/cri/server/podsandbox, UpdatedResources) and reads it back.
-func TestUpdateSandbox_ResourcesAreToldByTheVerboseStatus(t *testing.T) {
-	w := newEnv(t, sandboxServiceName)
-	w.createPod()
-	update := func(key, value string) error {
-		return w.call("UpdateSandbox", &api.UpdateSandboxRequest{
-			SandboxID: "s", Fields: []string{"extensions"},
-			Sandbox: &types.Sandbox{
-				SandboxID: "s", Extensions: map[string]*anypb.Any{"metadata": {}, key: {Value: []byte(value)}},
-			},
-		}, &api.UpdateSandboxResponse{})
-	}
-	check := func(overhead, resources string) {
-		t.Helper()
-		status := &api.SandboxStatusResponse{}
-		w.must("SandboxStatus", &api.SandboxStatusRequest{SandboxID: "s", Verbose: true}, status)
-		var got struct{ Overhead, Resources json.RawMessage }
-		testx.Must(t, json.Unmarshal([]byte(status.Info["info"]), &got))
-		if string(got.Overhead) != overhead || string(got.Resources) != resources {
-			t.Errorf("overhead and resources = %s, %s, want %s, %s", got.Overhead, got.Resources, overhead, resources)
-		}
-	}
-	const key = "updated-resources"
-	check("", "")
-	testx.Must(t, update(key, `{"Overhead":{"cpu_shares":1},"Resources":{"new_field":[2]}}`))
-	check(`{"linux":{"cpu_shares":1}}`, `{"linux":{"new_field":[2]}}`)
-	testx.Must(t, update("another", "{}"))
-	if err := update(key, "\x0a"); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), key) {
-		t.Errorf("update with what is no JSON = %v, want that it is not implemented", err)
-	}
-	check(`{"linux":{"cpu_shares":1}}`, `{"linux":{"new_field":[2]}}`)
-	testx.Must(t, update(key, `{"Overhead":null,"Resources":{"cpu_quota":3}}`))
-	check("", `{"linux":{"cpu_quota":3}}`)
 }
 
 func TestCreateSandbox_RefusesOptions(t *testing.T) {
