@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/internal/testx"
@@ -108,43 +107,6 @@ func TestAdapt_PIDNamespaceOfTheContainer(t *testing.T) {
 		}
 		testx.Must(t, p.Close())
 	}
-}
-
-func TestAdapt_WritesNetworkSysctls(t *testing.T) {
-	p := start(t, request(t))
-	own := fmt.Sprintf("/proc/%d/ns/net", p.Pid())
-	with := func(path string, sysctls map[string]string) *specs.Spec {
-		return &specs.Spec{Linux: &specs.Linux{Sysctl: sysctls, Namespaces: []specs.LinuxNamespace{{Type: "network", Path: path}}}}
-	}
-	spec := with(own, map[string]string{"net.ipv4.ip_unprivileged_port_start": "33", "kernel.shmmni": "5"})
-	testx.Must(t, p.Adapt(spec))
-	if diff := cmp.Diff(map[string]string{"kernel.shmmni": "5"}, spec.Linux.Sysctl); diff != "" {
-		t.Errorf("sysctls for libcontainer (-want +got):\n%s", diff)
-	}
-	err := inNamespaces(p.Pid(), unix.CLONE_NEWNET, func() error {
-		if got := read(t, map[string]string{"net.ipv4.ip_unprivileged_port_start": ""}); got["net.ipv4.ip_unprivileged_port_start"] != "33" {
-			t.Errorf("sysctls in the pod = %v, want 33", got)
-		}
-		return nil
-	})
-	testx.Must(t, err)
-
-	for want, spec := range map[string]*specs.Spec{
-		`"net.ipv4.no_such" = "1": open /proc/sys/net/ipv4/no_`: with(own, map[string]string{"net.ipv4.no_such": "1"}),
-		`"net/../kernel/x" = "1": must be one of`:               with(own, map[string]string{"net/../kernel/x": "1"}),
-	} {
-		testx.WantInvalid(t, p.Adapt(spec), want)
-	}
-
-	// Not the pod's to write: left to libcontainer.
-	other := pinned(t, 0)
-	for _, path := range []string{"", other} {
-		spec := with(path, map[string]string{"net.ipv4.ip_forward": "1"})
-		if err := p.Adapt(spec); err != nil || len(spec.Linux.Sysctl) != 1 {
-			t.Errorf("Adapt with network %q = %v, sysctls %v, want them left", path, err, spec.Linux.Sysctl)
-		}
-	}
-	testx.WantInvalid(t, p.Adapt(nil))
 }
 
 func TestSpec_DescribesThePod(t *testing.T) {

@@ -201,7 +201,7 @@ func (c Config) checkSELinux() error {
 	o := cmp.Or(c.SELinux, &SELinuxOptions{})
 	for _, part := range []string{o.User, o.Role, o.Type, o.Level, c.MountLabel} {
 		if !selinuxWord().MatchString(part) {
-			return invalidf("selinux_options or linux.mountLabel %q: must be a part of an SELinux context", part)
+			return invalidf("selinux_options (user, role, type, level) %q: must be a part of an SELinux context", part)
 		}
 	}
 	return nil

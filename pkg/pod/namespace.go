@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,13 +51,8 @@ func isHosts(file *os.File, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return isAt(info, hostNamespace(name))
-}
-
-// isAt reports whether file is what is at path.
-func isAt(file os.FileInfo, path string) (bool, error) {
-	at, err := os.Stat(path)
-	return err == nil && os.SameFile(file, at), err
+	hosts, err := os.Stat(hostNamespace(name))
+	return err == nil && os.SameFile(info, hosts), err
 }
 
 // ownerOf opens the user namespace that owns the network namespace. It returns nil for the host's, and for no network.
@@ -142,14 +136,14 @@ func checkMappings(u *idmap.Mappings) error {
 		return nil
 	}
 	for _, m := range []struct {
-		field string
-		list  []specs.LinuxIDMapping
-	}{{"userns_options.uids", u.UIDs}, {"userns_options.gids", u.GIDs}} {
-		if err := idmap.Check(m.field, m.list); err != nil {
+		id   string
+		list []specs.LinuxIDMapping
+	}{{"uid", u.UIDs}, {"gid", u.GIDs}} {
+		if err := idmap.Check("userns_options."+m.id+"s", m.list); err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(m.list, func(l specs.LinuxIDMapping) bool { return l.ContainerID == 0 }) {
-			return invalidf("%s %v: must map id 0", m.field, m.list)
+			return invalidf("userns_options.%ss %v: must map %s 0", m.id, m.list, m.id)
 		}
 	}
 	return nil
@@ -210,10 +204,10 @@ func checkSysctls(c Config) error {
 // after which the thread cannot be used for anything else.
 func writeSysctls(sysctls map[string]string, root int) error {
 	denied := map[string]string{}
-	for _, key := range slices.Sorted(maps.Keys(sysctls)) {
-		err := writeSysctl(key, sysctls[key])
+	for key, value := range sysctls {
+		err := writeSysctl(key, value)
 		if errors.Is(err, os.ErrPermission) && root != 0 {
-			denied[key] = sysctls[key]
+			denied[key] = value
 		} else if err != nil {
 			return err
 		}

@@ -6,7 +6,6 @@ package pod
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 )
 
 // Spec describes the started pod as the OCI configuration that its pause container would have: CRI stores it, and
@@ -102,7 +100,7 @@ func (p *Pod) Adapt(spec *specs.Spec) error {
 		}
 	}
 	p.adaptShm(spec)
-	return p.adaptSysctls(spec)
+	return nil
 }
 
 // adaptPIDNamespace gives a container a PID namespace of its own in place of that of the process with the pod's pid,
@@ -178,40 +176,4 @@ func bind(source, destination, access string) specs.Mount {
 		Destination: destination, Type: "bind", Source: source,
 		Options: []string{"rbind", "rprivate", access, "nosuid", "nodev", "noexec"},
 	}
-}
-
-// adaptSysctls writes those of a container that belong to the pod's network namespace, and removes them from spec.
-// libcontainer assumes that the main thread's network namespace is the host's (configs/validate, isHostNetNS). Here it
-// is the pod's, so libcontainer would refuse them.
-func (p *Pod) adaptSysctls(spec *specs.Spec) error {
-	path, _ := namespacePath(spec, specs.NetworkNamespace)
-	if !p.onMainThread || path == "" { // it is the container's own, or libcontainer refuses
-		return nil
-	}
-	network, rest := map[string]string{}, map[string]string{}
-	for key, value := range spec.Linux.Sysctl {
-		if strings.HasPrefix(sysctlName(key), "net.") {
-			network[key] = value
-		} else {
-			rest[key] = value
-		}
-	}
-	if len(network) == 0 {
-		return nil
-	}
-	pods, err := os.Stat(p.ownNamespace("net"))
-	if err != nil {
-		return err
-	}
-	if ours, err := isAt(pods, path); err != nil || !ours {
-		return err
-	}
-	if err = checkSysctls(Config{Network: p.Config.Network, Sysctls: network}); err == nil {
-		err = inNamespaces(p.Pid(), unix.CLONE_NEWNET, func() error { return writeSysctls(network, 0) })
-	}
-	if err != nil {
-		return fmt.Errorf("config.json: linux.sysctl: %w", err)
-	}
-	spec.Linux.Sysctl = rest
-	return nil
 }
