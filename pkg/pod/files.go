@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/opencontainers/selinux/go-selinux"
@@ -27,19 +25,14 @@ import (
 const (
 	etcDir = "etc"
 	shmDir = "shm"
-)
-
-// etcFiles are the files in etcDir for /etc of the containers.
-var etcFiles = []string{"hostname", "hosts", "resolv.conf"}
-
-// Bounds on what containers write to etcDir, in addition to the initial content of the files.
-const (
+	devShm = "/dev/shm" // in a container and on the host
+	// Bounds on what containers write to etcDir, in addition to the initial content of the files.
 	etcRoom   = 1 << 20
 	etcInodes = 16 // the directory, the files, and what extended attributes count as
 )
 
-// devShm is the path in a container and on the host.
-const devShm = "/dev/shm"
+// etcFiles are the files in etcDir for /etc of the containers.
+var etcFiles = []string{"hostname", "hosts", "resolv.conf"}
 
 // etcContent returns the initial content of the files, by their names.
 func (c Config) etcContent() (map[string]string, error) {
@@ -169,9 +162,8 @@ const ShmSizeAnnotation = "io.containerd.sandbox.v1/shm-size"
 // defaultShmSize is that of CRI and of Docker.
 const defaultShmSize = 64 << 20
 
-// shmSize returns the size of the pod's /dev/shm. What a container writes there is charged to its cgroup. In a cgroup
-// without a limit it could take all of the machine's memory, so there is a maximum: by default half of the memory, which
-// is the kernel's own for a tmpfs (Documentation/filesystems/tmpfs.rst).
+// shmSize returns the size of the pod's /dev/shm. What a container writes there is charged to its cgroup, which may have
+// no limit, so there is a maximum: by default half of the memory, which is the kernel's default for a tmpfs.
 func (r Request) shmSize() (int64, error) {
 	value, ok := r.Config.Annotations[ShmSizeAnnotation]
 	if !ok {
@@ -186,22 +178,18 @@ func (r Request) shmSize() (int64, error) {
 	most = max(most, defaultShmSize)
 	size, ok := limit.ParseSize(value)
 	if !ok || size < 1 || size > most { // a tmpfs of size 0 has no limit
-		const text = "annotation %s %q: must be a size in bytes such as 67108864 or 64Mi, from 1 to %d (runtime option MaxShmSize)"
-		return 0, invalidf(text, ShmSizeAnnotation, value, most)
+		const want = "must be a size in bytes such as 67108864 or 64Mi, from 1 to"
+		return 0, invalidf("annotation %s %q: %s %d (runtime option MaxShmSize)", ShmSizeAnnotation, value, want, most)
 	}
 	return size, nil
 }
 
-// selinuxWord is what a part of an SELinux context may consist of: it becomes a part of the context= mount option, of
-// which nothing else may end the value.
-var selinuxWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\w.:,-]*$`) })
-
-// checkSELinux refuses characters such as a quotation mark, even where SELinux is off, as CRI does with the level.
+// checkSELinux refuses what would end the value of the context= mount option, even where SELinux is off.
 func (c Config) checkSELinux() error {
 	o := cmp.Or(c.SELinux, &SELinuxOptions{})
 	for _, part := range []string{o.User, o.Role, o.Type, o.Level, c.MountLabel} {
-		if !selinuxWord().MatchString(part) {
-			return invalidf("selinux_options (user, role, type, level) %q: must be a part of an SELinux context", part)
+		if strings.ContainsAny(part, "\"\x00") {
+			return invalidf("selinux_options (user, role, type, level) %q: must not contain a quotation mark or NUL", part)
 		}
 	}
 	return nil
@@ -210,9 +198,8 @@ func (c Config) checkSELinux() error {
 // mountLabel returns the SELinux context of all files of the pod, "" where SELinux is off. initLabels is
 // label.InitLabels, which returns the contexts of a process and of its files.
 //
-// A pod without a level gets none: with a pause container CRI would give all containers the pause container's level.
-// From a shim that is the sandbox it takes none (plugins/sandbox, controllerLocal.Start), so each container has
-// categories of its own, and what they share must have none, like files that Docker mounts with the option z.
+// A pod without a level gets s0: CRI takes no level from a shim that is the sandbox (plugins/sandbox,
+// controllerLocal.Start), so each container has categories of its own, and what they share must have none.
 func (c Config) mountLabel(initLabels func(options []string) (process, mount string, err error)) (string, error) {
 	var options []string
 	o := cmp.Or(c.SELinux, &SELinuxOptions{})

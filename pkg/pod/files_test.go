@@ -23,7 +23,7 @@ func TestPodFiles_TakeNoRoomOfTheBundle(t *testing.T) {
 	const most = 2 << 20
 	var written int64
 	for _, name := range etcFiles {
-		path := p.etcMount(name, false).Source
+		path := p.etcMount(name, "rw").Source
 		var file unix.Stat_t
 		if err := unix.Stat(path, &file); err != nil || file.Dev == bundle.Dev {
 			t.Errorf("%s is on the file system of the bundle (%v)", path, err)

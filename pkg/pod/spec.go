@@ -21,10 +21,8 @@ import (
 func (p *Pod) Spec() *specs.Spec {
 	c := p.Config
 	spec := &specs.Spec{
-		Version:     specs.Version,
-		Hostname:    c.Hostname,
-		Annotations: p.annotations(),
-		Linux:       &specs.Linux{Sysctl: c.Sysctls, CgroupsPath: p.cgroupsPath(), MountLabel: p.mountLabel},
+		Version: specs.Version, Hostname: c.Hostname, Annotations: p.annotations(),
+		Linux: &specs.Linux{Sysctl: c.Sysctls, CgroupsPath: p.cgroupsPath(), MountLabel: p.mountLabel},
 	}
 	add := func(kind specs.LinuxNamespaceType, path string) {
 		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: kind, Path: path})
@@ -44,7 +42,7 @@ func (p *Pod) Spec() *specs.Spec {
 		spec.Linux.UIDMappings, spec.Linux.GIDMappings = c.User.UIDs, c.User.GIDs
 	}
 	for _, name := range etcFiles {
-		spec.Mounts = append(spec.Mounts, p.etcMount(name, true))
+		spec.Mounts = append(spec.Mounts, p.etcMount(name, "ro"))
 	}
 	spec.Mounts = append(spec.Mounts, p.shmMount())
 	return spec
@@ -93,10 +91,13 @@ func (p *Pod) Adapt(spec *specs.Spec) error {
 	if spec.Linux != nil && strings.Contains(spec.Linux.CgroupsPath, "/") {
 		spec.Linux.CgroupsPath = path.Join("/", spec.Linux.CgroupsPath) // as the pod's; else it would be below the shim's
 	}
-	readonly := spec.Root != nil && spec.Root.Readonly
+	access := "rw"
+	if spec.Root != nil && spec.Root.Readonly {
+		access = "ro"
+	}
 	for _, name := range etcFiles {
 		if mountAt(spec, path.Join("/etc", name)) < 0 {
-			spec.Mounts = append(spec.Mounts, p.etcMount(name, readonly))
+			spec.Mounts = append(spec.Mounts, p.etcMount(name, access))
 		}
 	}
 	p.adaptShm(spec)
@@ -121,8 +122,10 @@ func (p *Pod) adaptPIDNamespace(spec *specs.Spec) {
 func (p *Pod) ownNamespace(name string) string { return fmt.Sprintf("/proc/%d/ns/%s", p.Pid(), name) }
 
 func (p *Pod) adaptShm(spec *specs.Spec) {
-	if path, listed := namespacePath(spec, specs.IPCNamespace); listed && path == "" {
-		return // the container has an IPC namespace of its own, so it shares no memory with the pod
+	for _, ns := range cmp.Or(spec.Linux, &specs.Linux{}).Namespaces {
+		if ns.Type == specs.IPCNamespace && ns.Path == "" {
+			return // a namespace of the container's own, which shares no memory with the pod
+		}
 	}
 	i := mountAt(spec, devShm)
 	switch {
@@ -143,22 +146,8 @@ func mountAt(spec *specs.Spec, destination string) int {
 	return -1
 }
 
-// namespacePath returns the path of the namespace of this kind, which is "" for one to be made.
-func namespacePath(spec *specs.Spec, kind specs.LinuxNamespaceType) (path string, listed bool) {
-	for _, ns := range cmp.Or(spec.Linux, &specs.Linux{}).Namespaces {
-		if ns.Type == kind {
-			return ns.Path, true
-		}
-	}
-	return "", false
-}
-
-// etcMount returns the mount of a file of the pod in /etc.
-func (p *Pod) etcMount(name string, readonly bool) specs.Mount {
-	access := "rw"
-	if readonly {
-		access = "ro"
-	}
+// etcMount returns the mount of a file of the pod in /etc, with the access ro or rw.
+func (p *Pod) etcMount(name, access string) specs.Mount {
 	return bind(filepath.Join(p.Bundle, etcDir, name), path.Join("/etc", name), access)
 }
 
