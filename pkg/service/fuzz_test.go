@@ -85,16 +85,3 @@ func FuzzCall(f *testing.F) {
 		}
 	})
 }
-
-// FuzzCheckpoint reads the options of a checkpoint.
-func FuzzCheckpoint(f *testing.F) {
-	f.Add("containerd.runc.v1.CheckpointOptions", []byte{8, 1, 0x3a, 1, 'x'})
-	f.Add("", []byte("x"))
-	f.Fuzz(func(t *testing.T, url string, value []byte) {
-		options := &anypb.Any{TypeUrl: url, Value: value}
-		r, err := checkpointRequest(&taskapi.CheckpointTaskRequest{Path: "/p", Options: options})
-		if err == nil && r.Path != "/p" || err != nil && status.Code(toStatus(err)) != codes.InvalidArgument {
-			t.Errorf("checkpointRequest(%q, %q) = %+v, %v", url, value, r, err)
-		}
-	})
-}

@@ -4,7 +4,6 @@
 package service
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -28,36 +27,21 @@ import (
 
 func TestExec_RefusesSpec(t *testing.T) {
 	const url = "types.containerd.io/opencontainers/runtime-spec/1/"
-	for _, tc := range []struct {
-		name string
+	for name, tc := range map[string]struct {
 		in   *anypb.Any
 		want []string
 	}{
-		{"nothing", nil, []string{"spec", `""`}},
-		{"another type of the specification", &anypb.Any{TypeUrl: url + "LinuxResources"}, []string{"spec", "1/LinuxResources", "/Process"}},
-		{"a name that only ends alike", &anypb.Any{TypeUrl: url + "LinuxProcess"}, []string{"spec", "LinuxProcess"}},
-		{"a message", &anypb.Any{TypeUrl: "type.googleapis.com/a.Process"}, []string{"spec", "a.Process"}},
-		{"text that is no JSON", &anypb.Any{TypeUrl: url + "Process", Value: []byte("{half")}, []string{"spec"}},
-		{"no text", &anypb.Any{TypeUrl: url + "Process"}, []string{"spec"}},
-		{
-			"a field of another kind", &anypb.Any{TypeUrl: url + "Process", Value: []byte(`{"cwd": 3}`)},
-			[]string{"spec", "cwd"},
-		},
+		"nothing":                     {nil, []string{"spec", `""`}},
+		"another type":                {&anypb.Any{TypeUrl: url + "LinuxResources"}, []string{"spec", "1/LinuxResources", "/Process"}},
+		"a name that only ends alike": {&anypb.Any{TypeUrl: url + "LinuxProcess"}, []string{"spec", "LinuxProcess"}},
+		"a message":                   {&anypb.Any{TypeUrl: "type.googleapis.com/a.Process"}, []string{"spec", "a.Process"}},
+		"text that is no JSON":        {&anypb.Any{TypeUrl: url + "Process", Value: []byte("{half")}, []string{"spec"}},
+		"a field of another kind":     {&anypb.Any{TypeUrl: url + "Process", Value: []byte(`{"cwd": 3}`)}, []string{"spec", "cwd"}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			err := unpackSpec(tc.in, "spec", "Process", &specs.Process{})
-			if !errors.Is(err, errdefs.ErrInvalidArgument) {
-				t.Errorf("unpackSpec = %v, want an invalid argument", err)
-			}
-			testx.WantText(t, err, tc.want...)
+		t.Run(name, func(t *testing.T) {
+			testx.WantInvalid(t, unpackSpec(tc.in, "spec", "Process", &specs.Process{}), tc.want...)
 		})
 	}
-	err := unpackSpec(&anypb.Any{TypeUrl: url + "LinuxResources", Value: []byte(`{"memory": {"limit": "x"}}`)},
-		"resources", "LinuxResources", &specs.LinuxResources{})
-	if !errors.Is(err, errdefs.ErrInvalidArgument) {
-		t.Errorf("unpackSpec = %v, want an invalid argument", err)
-	}
-	testx.WantText(t, err, "resources", "memory.limit")
 }
 
 func TestExec_SpecPackedByContainerd(t *testing.T) {
@@ -82,43 +66,27 @@ func TestCheckpoint_ReadsOptions(t *testing.T) {
 		Path: "/i", WorkPath: "/w", ParentPath: "p", CgroupsMode: "soft", EmptyNamespaces: []string{"network"},
 		Exit: true, OpenTCP: true, ExternalUnixSockets: true, Terminal: true, FileLocks: true,
 	}
-	for _, tc := range []struct {
-		name    string
+	for name, tc := range map[string]struct {
 		options *anypb.Any
 		want    process.CheckpointRequest
 	}{
-		{"no options leave all at its default", nil, process.CheckpointRequest{Path: "/i"}},
-		{"an empty message does too", &anypb.Any{}, process.CheckpointRequest{Path: "/i"}},
-		{"every option", &anypb.Any{TypeUrl: name, Value: all}, want},
-		{"every option with a URL in front", &anypb.Any{TypeUrl: "types.googleapis.com/" + name, Value: all}, want},
+		"no options leave all at its default": {nil, process.CheckpointRequest{Path: "/i"}},
+		"an empty message does too":           {&anypb.Any{}, process.CheckpointRequest{Path: "/i"}},
+		"every option":                        {&anypb.Any{TypeUrl: name, Value: all}, want},
+		"every option with a URL in front":    {&anypb.Any{TypeUrl: "types.googleapis.com/" + name, Value: all}, want},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got, err := checkpointRequest(&taskapi.CheckpointTaskRequest{ID: "c", Path: "/i", Options: tc.options})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("request (-want +got):\n%s", diff)
-			}
-		})
+		got, err := checkpointRequest(&taskapi.CheckpointTaskRequest{ID: "c", Path: "/i", Options: tc.options})
+		testx.Must(t, err)
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: request (-want +got):\n%s", name, diff)
+		}
 	}
-}
-
-func TestCheckpoint_RefusesOptions(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		options *anypb.Any
-		want    string
-	}{
-		{"another message", &anypb.Any{TypeUrl: "containerd.runc.v1.Options"}, `"containerd.runc.v1.Options"`},
-		{"bytes that are no message", &anypb.Any{TypeUrl: "containerd.runc.v1.CheckpointOptions", Value: []byte{0xff}}, "decode containerd.runc.v1.CheckpointOptions"},
+	for want, options := range map[string]*anypb.Any{
+		`"containerd.runc.v1.Options"`:                {TypeUrl: "containerd.runc.v1.Options"},
+		"decode containerd.runc.v1.CheckpointOptions": {TypeUrl: name, Value: []byte{0xff}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			_, err := checkpointRequest(&taskapi.CheckpointTaskRequest{ID: "c", Options: tc.options})
-			if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("checkpointRequest = %v, want an invalid argument that says %q", err, tc.want)
-			}
-		})
+		_, err := checkpointRequest(&taskapi.CheckpointTaskRequest{ID: "c", Options: options})
+		testx.WantInvalid(t, err, want)
 	}
 }
 
