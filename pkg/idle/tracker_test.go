@@ -5,9 +5,12 @@ package idle
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +19,7 @@ import (
 
 	"github.com/containerd/ttrpc"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"sandbox.internal/shim/pkg/internal/testx"
@@ -330,4 +334,104 @@ func TestTracker_QuietOnceAfterTheLastCall(t *testing.T) {
 			t.Errorf("rests after (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// brokenConn transfers one byte with each of these errors, and then all.
+type brokenConn struct {
+	net.Conn
+	errs []error
+}
+
+func (c *brokenConn) transfer(b []byte) (int, error) {
+	if len(c.errs) == 0 {
+		return len(b), nil
+	}
+	err := &net.OpError{Op: "transfer", Err: os.NewSyscallError("transfer", c.errs[0])}
+	c.errs = c.errs[1:]
+	return 1, err // a part of it was done
+}
+
+func (c *brokenConn) Read(b []byte) (int, error)  { return c.transfer(b) }
+func (c *brokenConn) Write(b []byte) (int, error) { return c.transfer(b) }
+
+func TestConn_WaitsForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &trackedConn{Conn: &brokenConn{errs: []error{unix.ENOMEM, unix.ENOBUFS, unix.ENOMEM}}}
+		if n, err := c.Write(make([]byte, 10)); n != 10 || err != nil {
+			t.Errorf("Write = %d, %v, want all and no error", n, err)
+		}
+		c = &trackedConn{Conn: &brokenConn{errs: []error{unix.ENOBUFS}}}
+		if n, err := c.Read(make([]byte, 10)); n != 10 || err != nil {
+			t.Errorf("Read = %d, %v, want all and no error", n, err)
+		}
+		var always []error
+		for range 100 {
+			always = append(always, unix.ENOMEM)
+		}
+		c = &trackedConn{Conn: &brokenConn{errs: always}}
+		if _, err := c.Write(make([]byte, 1000)); !errors.Is(err, unix.ENOMEM) {
+			t.Errorf("Write without memory for ever = %v, want %v", err, unix.ENOMEM)
+		}
+	})
+}
+
+// ttrpc closes a connection by these errors alone.
+func TestConn_EndsWithAnErrorOfRead(t *testing.T) {
+	c := &trackedConn{Conn: &brokenConn{errs: []error{unix.EIO}}}
+	if _, err := c.Read(make([]byte, 10)); !errors.Is(err, unix.EIO) || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("Read = %v, want %v and %v", err, unix.EIO, io.ErrUnexpectedEOF)
+	}
+	c = &trackedConn{Conn: &brokenConn{errs: []error{unix.ECONNRESET}}}
+	if _, err := c.Read(make([]byte, 10)); errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("Read = %v, want the error alone", err)
+	}
+}
+
+// CVE-2020-15257: a process of another user reaches the socket of the shim, as if its mode let it.
+func TestHandshake_RefusesAnotherUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("SKIPPED: needs root, to become another user")
+	}
+	dir, err := os.MkdirTemp("", "s") // a socket's path is limited to 107 bytes
+	testx.Must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // nothing depends on it
+	path := filepath.Join(dir, "s")
+	l, err := net.Listen("unix", path)
+	testx.Must(t, err)
+	defer l.Close()
+	for _, name := range []string{dir, path} {
+		if err := os.Chmod(name, 0o777); err != nil { //nolint:gosec // the modes are not what is tested
+			t.Fatal(err)
+		}
+	}
+	tr := newTracker(Config{})
+	defer tr.Stop()
+	for _, uid := range []int{0, 65534} {
+		connected := make(chan error, 1)
+		go func() {
+			runtime.LockOSThread() // which ends with the goroutine: its user is another
+			connected <- connectAs(uid, path)
+		}()
+		conn, err := l.Accept()
+		testx.Must(t, err)
+		_, _, err = tr.Handshake(t.Context(), conn)
+		if want := uid == os.Getuid(); (err == nil) != want {
+			t.Errorf("handshake with user %d = %v, want success: %t", uid, err, want)
+		}
+		_ = conn.Close() // refused ones are closed
+		testx.Must(t, <-connected)
+	}
+}
+
+// connectAs connects with the user of this thread alone, which unix.Setresuid would give to all.
+func connectAs(uid int, path string) error {
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), ^uintptr(0)); errno != 0 {
+		return os.NewSyscallError("setresuid", errno)
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	return os.NewSyscallError("connect", unix.Connect(fd, &unix.SockaddrUnix{Name: path}))
 }

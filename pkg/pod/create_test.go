@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
-	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/opencontainers/selinux/go-selinux"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
@@ -211,35 +214,20 @@ func TestCreate_Refuses(t *testing.T) {
 }
 
 func TestCgroupParent_IsFound(t *testing.T) {
-	name := fmt.Sprintf("pod-test-%d", os.Getpid())
-	root := "/sys/fs/cgroup"
-	if cgroups.Mode() != cgroups.Unified {
-		root = filepath.Join(root, "pids") // one hierarchy is enough
-	}
-	slice := filepath.Join(root, "podtest.slice")
-	for _, dir := range []string{filepath.Join(root, name), slice, filepath.Join(slice, "podtest-a.slice")} {
-		testx.Must(t, os.Mkdir(dir, 0o755))
-		t.Cleanup(func() {
-			if err := os.Remove(dir); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	for _, test := range []struct{ parent, want, scope string }{
-		{"/" + name, "/" + name, "/" + name + "/p1"},
-		{"/" + name + "/", "/" + name, "/" + name + "/p1"},
-		{"../" + name, "/" + name, "/" + name + "/p1"},
-		{"podtest-a.slice", "/podtest.slice/podtest-a.slice", "podtest-a.slice:cri-containerd:p1"},
-		{"/podtest.slice/podtest-a.slice", "/podtest.slice/podtest-a.slice", "podtest-a.slice:cri-containerd:p1"},
-		{"/", "/", "/p1"},
-		{"", "", ""},
+	for parent, want := range map[string][2]string{
+		"/pods":                          {"/pods", "/pods/p1"},
+		"/pods/":                         {"/pods", "/pods/p1"},
+		"../pods":                        {"/pods", "/pods/p1"},
+		"podtest-a.slice":                {"/podtest.slice/podtest-a.slice", "podtest-a.slice:cri-containerd:p1"},
+		"/podtest.slice/podtest-a.slice": {"/podtest.slice/podtest-a.slice", "podtest-a.slice:cri-containerd:p1"},
+		"/":                              {"/", "/p1"},
+		"":                               {"", ""},
 	} {
-		p := create(t, request(t, func(r *Request) { r.Config.CgroupParent = test.parent }))
-		if got := p.CgroupPath(); got != test.want {
-			t.Errorf("CgroupPath() of %q = %q, want %q", test.parent, got, test.want)
-		}
-		if got := p.Spec().Linux.CgroupsPath; got != test.scope {
-			t.Errorf("cgroupsPath of %q = %q, want %q", test.parent, got, test.scope)
+		path, err := parentPath(parent)
+		testx.Must(t, err)
+		p := &Pod{Request: Request{ID: "p1", Config: Config{CgroupParent: parent}}, cgroupPath: path}
+		if got := [2]string{path, p.cgroupsPath()}; got != want {
+			t.Errorf("cgroups of %q and its process = %q, want %q", parent, got, want)
 		}
 	}
 }
@@ -260,5 +248,120 @@ func TestRemove_IsCloseForADeadShim(t *testing.T) {
 	nothingLeft(t, r.Bundle)
 	if err := Remove("/no/such/bundle"); err != nil {
 		t.Errorf("Remove of a bundle that is gone = %v", err)
+	}
+}
+
+// The bundle is in a file system that all pods of a node share, and a container writes to the files as it likes.
+func TestPodFiles_TakeNoRoomOfTheBundle(t *testing.T) {
+	p := create(t, request(t))
+	var bundle unix.Stat_t
+	testx.Must(t, unix.Stat(p.Bundle, &bundle))
+	const most = 2 << 20
+	var written int64
+	for _, name := range etcFiles {
+		path := p.etcMount(name, "rw").Source
+		var file unix.Stat_t
+		if err := unix.Stat(path, &file); err != nil || file.Dev == bundle.Dev {
+			t.Errorf("%s is on the file system of the bundle (%v)", path, err)
+		}
+		err := os.WriteFile(path, make([]byte, 2*most), 0)
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("write of 4 MiB to %s = %v, want %v", path, err, unix.ENOSPC)
+		}
+		testx.Must(t, unix.Stat(path, &file))
+		written += file.Size
+	}
+	if written < etcRoom || written > most {
+		t.Errorf("the files take %d bytes, want about %d", written, etcRoom)
+	}
+
+	var fs unix.Statfs_t
+	dir := filepath.Join(p.Bundle, etcDir)
+	testx.Must(t, unix.Statfs(dir, &fs))
+	if want := int64(unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC); fs.Type != unix.TMPFS_MAGIC || fs.Flags&want != want {
+		t.Errorf("file system of type %#x, flags %#x, want a tmpfs with %#x", fs.Type, fs.Flags, want)
+	}
+	for i := range 100 {
+		if err := os.Mkdir(filepath.Join(dir, fmt.Sprint(i)), 0o700); errors.Is(err, unix.ENOSPC) {
+			return
+		}
+	}
+	t.Error("a hundred more files could be made")
+}
+
+// onSELinux is label.InitLabels of a machine with SELinux, on which the categories c5 and c9 are the next.
+func onSELinux(options []string) (process, mount string, err error) {
+	user, level := "system_u", "s0:c5,c9"
+	for _, option := range options {
+		switch name, value, _ := strings.Cut(option, ":"); name {
+		case "user":
+			user = value
+		case "level":
+			level = value
+		case "role", "type": // of processes alone
+		default:
+			return "", "", errors.New("bad label option " + option)
+		}
+	}
+	return user + ":system_r:container_t:" + level, user + ":object_r:container_file_t:" + level, nil
+}
+
+func offSELinux([]string) (process, mount string, err error) { return "", "", nil }
+
+func TestPodFiles_HaveTheContextOfThePod(t *testing.T) {
+	for name, test := range map[string]struct {
+		config Config
+		on     func([]string) (string, string, error)
+		want   string
+	}{
+		"a level":               {Config{SELinux: &SELinuxOptions{Level: "s0:c1,c2"}}, onSELinux, "system_u:object_r:container_file_t:s0:c1,c2"},
+		"all parts":             {Config{SELinux: &SELinuxOptions{User: "u", Role: "r", Type: "t", Level: "s0:c1"}}, onSELinux, "u:object_r:container_file_t:s0:c1"},
+		"no level":              {Config{SELinux: &SELinuxOptions{Type: "t"}}, onSELinux, "system_u:object_r:container_file_t:s0"},
+		"nothing":               {Config{}, onSELinux, "system_u:object_r:container_file_t:s0"},
+		"a whole context":       {Config{MountLabel: "a:b:c:s0:c3"}, onSELinux, "a:b:c:s0:c3"},
+		"SELinux is off":        {Config{SELinux: &SELinuxOptions{Level: "s0:c1,c2"}}, offSELinux, ""},
+		"off, a whole context":  {Config{MountLabel: "a:b:c:s0:c3"}, offSELinux, ""},
+		"the host's /dev/shm":   {Config{IPC: ModeNode}, onSELinux, "system_u:object_r:container_file_t:s0"},
+		"a pod with users, off": {Config{User: &idmap.Mappings{UIDs: mapping, GIDs: mapping}}, offSELinux, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := test.config.mountLabel(test.on)
+			if err != nil || got != test.want {
+				t.Errorf("context = %q, %v, want %q", got, err, test.want)
+			}
+			var names []string
+			for _, fs := range test.config.fileSystems(1, 2, got) {
+				names = append(names, fs.name)
+				_, context, labelled := strings.Cut(fs.options, ",context=")
+				if labelled != (test.want != "") || labelled && context != `"`+test.want+`"` {
+					t.Errorf("options of %s = %s, want the context %q at the end", fs.name, fs.options, test.want)
+				}
+			}
+			want := []string{etcDir, shmDir}
+			if test.config.IPC == ModeNode { // CRI does not label the host's either
+				want = []string{etcDir}
+			}
+			if diff := cmp.Diff(want, names); diff != "" {
+				t.Errorf("file systems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// On a machine that has SELinux.
+func TestPodFiles_AreLabelled(t *testing.T) {
+	if !selinux.GetEnabled() {
+		if slices.Contains(strings.Split(os.Getenv("SHIM_TEST_REQUIRE"), ","), "selinux") {
+			t.Fatal("needs SELinux, which SHIM_TEST_REQUIRE promises")
+		}
+		t.Skip("SKIPPED: needs SELinux (add \"selinux\" to SHIM_TEST_REQUIRE to make this a failure)")
+	}
+	p := create(t, request(t, func(r *Request) { r.Config.SELinux = &SELinuxOptions{Level: "s0:c1,c2"} }))
+	testx.Must(t, os.WriteFile(filepath.Join(p.Bundle, "shm", "file"), nil, 0o600))
+	for _, name := range []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", "shm", "shm/file"} {
+		got, err := selinux.FileLabel(filepath.Join(p.Bundle, name))
+		if err != nil || !strings.HasSuffix(got, ":object_r:container_file_t:s0:c1,c2") {
+			t.Errorf("context of %s = %q, %v", name, got, err)
+		}
 	}
 }
