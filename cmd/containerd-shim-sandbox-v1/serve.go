@@ -54,7 +54,7 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	host.Umask = d.Umask
 	tasks := task.New(ociruntime.New(reaper), events, host, extensions()...)
 	defer tasks.Close()
-	tasks.KeepIndex(d.Bundle, d.SocketPath, deleteAnswer)
+	tasks.KeepIndex(d.ID, d.Bundle, d.SocketPath, deleteAnswer)
 	pods := sandbox.New(tasks, func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {
 		most, _ := limit.ParseSize(d.Options.MaxShmSize) // 0 if it is not set; pkg/options has checked it
 		r.MaxShmSize, r.Reaper = most, reaper

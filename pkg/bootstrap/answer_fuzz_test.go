@@ -14,7 +14,7 @@ import (
 	"sandbox.internal/shim/pkg/internal/testx"
 )
 
-// FuzzAnswer looks for the answer in the file shim.deleted, in C, as the delete command does before Go begins.
+// FuzzAnswer looks for the answer in the file shim.json, in C, as the delete command does before Go begins.
 func FuzzAnswer(f *testing.F) {
 	for _, text := range []string{"\x00", "/run/s\x00\x08\x07", "", "x", "\x00\x00"} {
 		f.Add([]byte(text))

@@ -13,30 +13,24 @@
 
 #include "detach.h"
 
-// is_absent reports whether there certainly is no file of that name.
-static int is_absent(int dir, const char *name)
-{
-	return faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
-}
-
-// answer_in finds the answer in the content of the file: after the path of a socket or "", and a zero byte. A file that
-// fills the room that it was read into may be longer, and counts as having none.
+// answer_in finds the answer in the content of the file: after the path of a socket or "", and a zero byte, which the
+// state of what is not removed does not have. A file that fills the room may be longer, and counts as having none.
 static const char *answer_in(const char *text, size_t size, size_t room)
 {
 	const char *end = size < room ? memchr(text, 0, size) : NULL;
 	return end ? end + 1 : NULL;
 }
 
-// print_answer prints the answer and exits. It returns if there is none, or it is not valid: if the list of a pod's
-// containers is in this bundle, or the socket of a shim that should have ended is left.
+// print_answer prints the answer and exits. It returns if there is none, or the socket of a shim that should have ended
+// is left.
 static void print_answer(const char *bundle)
 {
 	char text[512];
 	int dir = open(bundle, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int file = dir < 0 ? -1 : openat(dir, "shim.deleted", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	int file = dir < 0 ? -1 : openat(dir, "shim.json", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	ssize_t size = file < 0 ? -1 : read(file, text, sizeof text);
 	const char *answer = size < 0 ? NULL : answer_in(text, (size_t)size, sizeof text);
-	if (answer && is_absent(dir, "shim.pod.json") && (!*text || is_absent(AT_FDCWD, text))) {
+	if (answer && (!*text || (faccessat(AT_FDCWD, text, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT))) {
 		size_t length = (size_t)(text + size - answer);
 		_exit(write(STDOUT_FILENO, answer, length) == (ssize_t)length ? 0 : 1);
 	}

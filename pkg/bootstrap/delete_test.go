@@ -23,7 +23,6 @@ func TestDelete_AnswersWithoutGo(t *testing.T) {
 	big := string(make([]byte, 600))
 	for _, tt := range []struct {
 		name, file, want string
-		others           []string // further files in the bundle
 		args             []string // in place of containerd's
 	}{
 		{name: "of a shim that goes on", file: "\x00answer", want: "answer"},
@@ -31,8 +30,7 @@ func TestDelete_AnswersWithoutGo(t *testing.T) {
 		{name: "of nobody: all zero", file: "\x00", want: ""},
 		{name: "after another flag", file: "\x00answer", want: "answer", args: []string{"-debug", "-bundle", "BUNDLE", "delete"}},
 		{name: "not while the socket is there", file: socket + "\x00answer", want: "main"},
-		{name: "not from a bundle that lists others", file: "\x00answer", others: []string{"shim.pod.json"}, want: "main"},
-		{name: "not without an end of the path", file: "answer", want: "main"},
+		{name: "not if it is a state", file: `{"Root":"/r"}`, want: "main"},
 		{name: "not if it is empty", file: "", want: "main"},
 		{name: "not if it is too big", file: "\x00" + big, want: "main"},
 		{name: "not without a bundle", file: "\x00answer", args: []string{"-id", "c1", "delete"}, want: "main"},
@@ -40,9 +38,7 @@ func TestDelete_AnswersWithoutGo(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bundle := t.TempDir()
-			for _, name := range append(tt.others, "shim.deleted") {
-				testx.Must(t, os.WriteFile(filepath.Join(bundle, name), []byte(tt.file), 0o600))
-			}
+			testx.Write(t, filepath.Join(bundle, "shim.json"), tt.file)
 			args := tt.args
 			if args == nil {
 				args = []string{"-namespace", "ns", "-id", "c1", "-bundle", "BUNDLE", "delete"}
@@ -58,7 +54,7 @@ func TestDelete_FollowsNoLinkToItsAnswer(t *testing.T) {
 	bundle := t.TempDir()
 	elsewhere := filepath.Join(t.TempDir(), "file")
 	if err := errors.Join(os.WriteFile(elsewhere, []byte("\x00answer"), 0o600),
-		os.Symlink(elsewhere, filepath.Join(bundle, "shim.deleted"))); err != nil {
+		os.Symlink(elsewhere, filepath.Join(bundle, "shim.json"))); err != nil {
 		t.Fatal(err)
 	}
 	if got := runDelete(t, bundle, []string{"-bundle", "BUNDLE", "delete"}); got != "main" {
@@ -68,7 +64,7 @@ func TestDelete_FollowsNoLinkToItsAnswer(t *testing.T) {
 
 func TestDelete_FailsIfNobodyHasItsAnswer(t *testing.T) {
 	bundle := t.TempDir()
-	testx.Must(t, os.WriteFile(filepath.Join(bundle, "shim.deleted"), []byte("\x00answer"), 0o600))
+	testx.Must(t, os.WriteFile(filepath.Join(bundle, "shim.json"), []byte("\x00answer"), 0o600))
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	testx.Must(t, err)
 	defer full.Close()

@@ -522,7 +522,7 @@ func newTasks(t *testing.T, e *processtest.Runtime, told func(event.Event)) *tas
 	queue := event.NewQueue(func(_ context.Context, ev event.Event, _ time.Time) error { told(ev); return nil })
 	t.Cleanup(func() { testx.Must(t, queue.Close(context.Background())) })
 	tasks := task.New(e, queue, stdio.NewHost("ns", noReaper{}))
-	tasks.KeepIndex("/nowhere", "/the/socket", nil)
+	tasks.KeepIndex("s", "/nowhere", "/the/socket", nil)
 	return tasks
 }
 

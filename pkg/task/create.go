@@ -80,7 +80,7 @@ func (m *Manager) prepare(r CreateRequest, adapt adapt) (c *Task, config process
 	}
 	c = &Task{
 		cpusets: m.cpusets, settings: m.settings, options: r.Options, annotations: spec.Annotations,
-		stop: set.Stop, stopIsSet: set.StopIsSet, joinsPIDs: cleanup.JoinsPIDs(spec), ofCRI: ofCRI(spec),
+		stop: set.Stop, stopIsSet: set.StopIsSet, joinsPIDs: joinsPIDs(spec), ofCRI: ofCRI(spec),
 	}
 	if c.parts, err = m.extensions.New(set.Values); err != nil {
 		return nil, config, err
@@ -187,7 +187,7 @@ func (r *record) write() (err error) {
 	if r.state.Extensions, err = extension.Records(r.parts); err != nil {
 		return err
 	}
-	return r.state.Write(r.bundle)
+	return r.index.Write(r.id, r.bundle, r.state)
 }
 
 // update writes what has become known. It logs an error: a missing record is better than a missing container.
@@ -197,16 +197,7 @@ func (r *record) update() {
 	}
 }
 
-func (r *record) Begin() error {
-	// An earlier container with this bundle may have left an answer.
-	if err := cleanup.RemoveAnswer(r.bundle); err != nil {
-		return err
-	}
-	if err := r.index.Add(r.id, r.bundle, r.state.Root); err != nil {
-		return fmt.Errorf("list it for the delete command: %w", err)
-	}
-	return r.write()
-}
+func (r *record) Begin() error { return r.write() }
 
 func (r *record) Created(pid int) {
 	r.state.Pid = pid
@@ -218,10 +209,7 @@ func (r *record) Exited(exit process.Exit) {
 	r.update()
 }
 
-func (r *record) Remove() error {
-	err := cleanup.RemoveState(r.bundle)
-	return errors.Join(err, r.index.Remove(r.id, r.bundle))
-}
+func (r *record) Remove() error { return r.index.Remove(r.id, r.bundle) }
 
 func (r *record) Deleted() { r.index.LeaveAnswer(r.bundle, r.state) }
 

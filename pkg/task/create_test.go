@@ -194,10 +194,10 @@ func TestCreate_FailsWhereItCannotBeListed(t *testing.T) {
 	engine := newRuntime()
 	s := newManager(t, engine)
 	home, bundle := testx.NewBundle(t, nil), testx.NewBundle(t, goodSpec())
-	s.KeepIndex(home, "/the/socket", nil)
-	testx.Must(t, os.Mkdir(filepath.Join(home, "shim.pod.json"), 0o700)) // the name is taken
+	s.KeepIndex("home", home, "/the/socket", nil)
+	testx.Must(t, os.Mkdir(filepath.Join(home, "shim.json"), 0o700)) // the name is taken
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
-	testx.WantText(t, err, `"c1"`, "shim.pod.json")
+	testx.WantText(t, err, `"c1"`, "shim.json")
 	if len(engine.Containers()) > 0 {
 		t.Error("the container was made all the same")
 	}

@@ -115,6 +115,13 @@ const criTypeAnnotation = "io.kubernetes.cri.container-type"
 // reads it (internal/cri/io/exec_io.go, Attach).
 func ofCRI(spec *specs.Spec) bool { return spec.Annotations[criTypeAnnotation] != "" }
 
+// joinsPIDs reports whether a container is in the PID namespace of another, whose end kills it (pid_namespaces(7)).
+func joinsPIDs(spec *specs.Spec) bool {
+	return slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool {
+		return n.Type == specs.PIDNamespace && n.Path != ""
+	})
+}
+
 // Task is a container and what the Manager knows about it.
 type Task struct {
 	*process.Container

@@ -4,6 +4,7 @@
 package task
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -217,7 +218,7 @@ func TestPanic_LeavesNoContainer(t *testing.T) {
 	inCreate := newManager(t, buggy)
 	panics(t, func() { _, _ = inCreate.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle}) })
 	inDelete := newManager(t, newRuntime())
-	inDelete.KeepIndex(bundle, "/the/socket", func(int, process.Exit) ([]byte, error) { panic("a bug") })
+	inDelete.KeepIndex("c1", bundle, "/the/socket", func(int, process.Exit) ([]byte, error) { panic("a bug") })
 	create(t, inDelete, "c1", goodSpec())
 	panics(t, func() { _, _ = inDelete.Delete(t.Context(), "c1", "") })
 	for what, m := range map[string]*Manager{"Create": inCreate, "Delete": inDelete} {
@@ -249,15 +250,19 @@ func TestDelete_CanBeTriedAgain(t *testing.T) {
 // shim is killed then, the answer has the exit.
 func TestDelete_LeavesItsAnswerLast(t *testing.T) {
 	home, bundle := testx.NewBundle(t, goodSpec()), testx.NewBundle(t, goodSpec())
-	index, answer := filepath.Join(home, "shim.pod.json"), filepath.Join(bundle, "shim.deleted")
+	index, answer := filepath.Join(home, "shim.json"), filepath.Join(bundle, "shim.json")
+	isAnswer := func() bool {
+		text, err := os.ReadFile(answer)
+		return err == nil && bytes.Contains(text, []byte{0})
+	}
 	s := newManagerTelling(t, newRuntime(), func(e event.Event) {
 		if _, ok := e.(event.TaskDelete); ok {
-			if _, err := os.Lstat(answer); err != nil {
-				t.Errorf("when the delete is told: %v, want the answer", err)
+			if !isAnswer() {
+				t.Error("when the delete is told there is no answer")
 			}
 		}
 	})
-	s.KeepIndex(home, "/the/socket", func(int, process.Exit) ([]byte, error) { return []byte("answer"), nil })
+	s.KeepIndex("home", home, "/the/socket", func(int, process.Exit) ([]byte, error) { return []byte("answer"), nil })
 	testx.Must(t, os.WriteFile(answer, []byte("\x00of a container that had this bundle before"), 0o600))
 	for id, bundle := range map[string]string{"home": home, "c1": bundle} {
 		_, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: bundle})
@@ -265,8 +270,8 @@ func TestDelete_LeavesItsAnswerLast(t *testing.T) {
 	}
 	wantNoAnswer := func(when string) {
 		t.Helper()
-		if _, err := os.Lstat(answer); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s: %v, want no answer", when, err)
+		if isAnswer() {
+			t.Errorf("%s: there is an answer", when)
 		}
 	}
 	wantNoAnswer("after Create")

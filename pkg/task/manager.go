@@ -268,10 +268,10 @@ func (m *Manager) deletedStatus(containerID string) (status process.Status, ok b
 // Close ends the goroutine of the Reconciler. Containers that outlive the shim keep their cpusets.
 func (m *Manager) Close() { m.cpusets.Stop() }
 
-// KeepIndex records in which bundle the shim was started, where it listens, and how the delete command answers, before
-// anything is created.
-func (m *Manager) KeepIndex(bundle, socket string, answer cleanup.Answer) {
-	m.index.SetShim(bundle, socket, answer)
+// KeepIndex records for what the shim was started, where it listens, and how the delete command answers, before anything
+// is created.
+func (m *Manager) KeepIndex(id, bundle, socket string, answer cleanup.Answer) {
+	m.index.SetShim(id, bundle, socket, answer)
 }
 
 // AddPod adds the pod, with which the shim does not end before RemovePod or ShutdownPod. From then on admit decides
@@ -292,10 +292,7 @@ func (m *Manager) AddPod(sandboxID, bundle string, admit Admit) (err error) {
 	if err != nil {
 		return err
 	}
-	if err = cleanup.RemoveAnswer(bundle); err == nil { // else the delete command would believe it
-		err = m.index.SetPod(sandboxID, bundle, true)
-	}
-	if err != nil {
+	if err := m.index.Write(sandboxID, bundle, m.podState(0)); err != nil {
 		return errors.Join(err, m.RemovePod())
 	}
 	return nil
@@ -304,10 +301,13 @@ func (m *Manager) AddPod(sandboxID, bundle string, admit Admit) (err error) {
 // SetPodPid records the process that holds the pod's namespaces for the delete command. There must be a pod.
 func (m *Manager) SetPodPid(pid int) error {
 	m.mu.Lock()
-	bundle := m.pod.bundle
+	id, bundle := m.pod.id, m.pod.bundle
 	m.mu.Unlock()
-	state := cleanup.State{Root: cleanup.DefaultRoot(m.io.Namespace), Pid: pid}
-	return state.Write(bundle)
+	return m.index.Write(id, bundle, m.podState(pid))
+}
+
+func (m *Manager) podState(pid int) cleanup.State {
+	return cleanup.State{Root: cleanup.DefaultRoot(m.io.Namespace), Pid: pid, Pod: true}
 }
 
 // RemovePod undoes AddPod.
@@ -327,9 +327,7 @@ func (m *Manager) removePod(last cleanup.State, shutdown bool) error {
 	var err error
 	keep := shutdown && last.Exit == nil
 	if p != nil && !keep { // without a pod another shutdown was faster
-		err = m.index.SetPod(p.id, p.bundle, false)
-		err = errors.Join(err, cleanup.RemoveState(p.bundle))
-		if err == nil {
+		if err = m.index.Remove(p.id, p.bundle); err == nil {
 			m.index.LeaveAnswer(p.bundle, last)
 		}
 	}

@@ -115,12 +115,12 @@ func TestShutdownPod_LeavesAnAnswerOfWhatHasGone(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			bundle := testx.NewBundle(t, goodSpec())
 			m := newManager(t, newRuntime())
-			m.KeepIndex(bundle, "/the/socket", func(pid int, e process.Exit) ([]byte, error) {
+			m.KeepIndex("pod", bundle, "/the/socket", func(pid int, e process.Exit) ([]byte, error) {
 				return fmt.Appendf(nil, "pid %d, status %d", pid, e.Status), nil
 			})
 			testx.Must(t, m.AddPod("pod", bundle, (&gate{}).admit))
 			testx.Must(t, m.SetPodPid(42))
-			list := filepath.Join(bundle, "shim.pod.json")
+			list := filepath.Join(bundle, "shim.json")
 			if tt.busy {
 				testx.Must(t, os.Remove(list))
 				testx.Must(t, os.MkdirAll(filepath.Join(list, "in the way"), 0o700))
@@ -131,13 +131,12 @@ func TestShutdownPod_LeavesAnAnswerOfWhatHasGone(t *testing.T) {
 			if !testx.Closed(m.Done()) {
 				t.Error("the shim goes on")
 			}
-			if got, err := os.ReadFile(filepath.Join(bundle, "shim.deleted")); string(got) != tt.want {
-				t.Errorf("answer = %q, %v, want %q", got, err, tt.want)
+			got, err := os.ReadFile(list)
+			if tt.want == "" && !tt.busy {
+				tt.want = `{"Root":"/run/containerd/runc/ns","Pid":42,"Pod":true,"Socket":"/the/socket"}`
 			}
-			for _, file := range []string{list, filepath.Join(bundle, "shim.json")} {
-				if _, err := os.Stat(file); (err == nil) != (tt.want == "") && !tt.busy {
-					t.Errorf("%s: %v, want it without an answer", file, err)
-				}
+			if string(got) != tt.want {
+				t.Errorf("%s = %q, %v, want %q", list, got, err, tt.want)
 			}
 		})
 	}
