@@ -5,6 +5,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path"
@@ -38,12 +39,10 @@ func TestExtensions_WithoutOneOfThem(t *testing.T) {
 				continue
 			}
 			body, err := proto.Marshal(&runtimeoptions.Options{ConfigBody: []byte(s.Option + " = ''")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			sent := &anypb.Any{TypeUrl: "runtimeoptions.v1.Options", Value: body}
 			_, err = options.NewDefaults("", table.Options()...).Decode(sent, "ns")
-			if unknown := err != nil && strings.Contains(err.Error(), "unknown key "+s.Option); unknown != missing {
+			if unknown := err != nil && strings.Contains(err.Error(), fmt.Sprintf("unknown key %q", s.Option)); unknown != missing {
 				t.Errorf("option %s without %s: %v", s.Option, without.Name, err)
 			}
 		}
@@ -53,22 +52,14 @@ func TestExtensions_WithoutOneOfThem(t *testing.T) {
 // A vendor may take out each line of the list.
 func TestExtensions_ProgramWithoutAny(t *testing.T) {
 	list, err := filepath.Abs("extensions.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	empty, err := filepath.Abs("testdata/noextensions.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{list: empty}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	overlay, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "shim")
-	if err := os.WriteFile(overlay, replace, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(overlay, replace, 0o600))
 	flags := []string{"-overlay=" + overlay, "-tags=" + buildTags()}
 	for _, args := range [][]string{{"vet"}, {"build", "-o", program}} {
 		if out, err := exec.CommandContext(t.Context(), "go", append(args, flags...)...).CombinedOutput(); err != nil {
@@ -76,14 +67,10 @@ func TestExtensions_ProgramWithoutAny(t *testing.T) {
 		}
 	}
 	out, err := exec.CommandContext(t.Context(), program, "-info").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var info types.RuntimeInfo
-	if err := proto.Unmarshal(out, &info); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := info.Annotations[prefix+"settings"], strings.Join(settings.Core().Names(), ","); got != want {
+	must(t, proto.Unmarshal(out, &info))
+	if got, want := info.Annotations[settings.Prefix+"settings"], strings.Join(settings.Core().Names(), ","); got != want {
 		t.Errorf("settings = %q, want %q", got, want)
 	}
 	for _, e := range extensions() {
@@ -129,21 +116,15 @@ func TestExtensions_HaveNamesOfTheirOwn(t *testing.T) {
 // What people copy from the documentation must not make whoever may create pods root of the node.
 func TestUnsafeAnnotations_AreNotInTheDocumentation(t *testing.T) {
 	docs, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	deploy, err := filepath.Glob("../../deploy/*.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list := regexp.MustCompile(`(?m)^\s*(?:pod|container)_annotations = .*$`)
 	element := regexp.MustCompile(`"([^"]*)"`)
 	found := 0
 	for _, file := range append(docs, deploy...) {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, line := range list.FindAllString(string(text), -1) {
 			for _, pattern := range element.FindAllStringSubmatch(line, -1) {
 				found++

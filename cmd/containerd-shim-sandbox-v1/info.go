@@ -20,43 +20,41 @@ import (
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"sandbox.internal/shim/pkg/bootstrap"
+	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/ociruntime"
 	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/settings"
 )
 
 // featuresURL is the name containerd registers for the OCI features document (core/runtime/typeurl.go); its body is
 // JSON. Without it CRI reports no user namespaces and kubelet refuses such pods.
 const featuresURL = "types.containerd.io/opencontainers/runtime-spec/1/features/Features"
 
-// info answers -info: a containerd.types.RuntimeInfo, with the options read from stdin given back and the runtime's
-// features f.
-func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
+// info answers -info: a containerd.types.RuntimeInfo, with the options read from stdin given back.
+func info(stdin *os.File, stdout io.Writer) error {
 	input, err := bootstrap.ReadInput(stdin)
 	if err != nil {
 		return err
 	}
 	shim, commit, _ := buildOf()
 	r := &types.RuntimeInfo{
-		Name:    runtimeName,
-		Version: &types.RuntimeVersion{Version: shim, Revision: commit},
+		Name:        runtimeName,
+		Version:     &types.RuntimeVersion{Version: shim, Revision: commit},
+		Annotations: hostAnnotations(options.DefaultFile),
 	}
-	if r.Annotations, err = hostAnnotations(); err != nil {
-		return err
-	}
-	maps.Copy(r.Annotations, defaultsAnnotations(options.DefaultFile))
 	if len(input) > 0 {
-		var opts anypb.Any
-		if err := proto.Unmarshal(input, &opts); err != nil {
+		r.Options = new(anypb.Any)
+		if err := proto.Unmarshal(input, r.Options); err != nil {
 			return fmt.Errorf("decode options on stdin, %d bytes: %w: %w", len(input), err, errdefs.ErrInvalidArgument)
 		}
-		r.Options = &opts
 	}
-	body, err := json.Marshal(f)
+	body, err := json.Marshal(runtimeFeatures())
 	if err != nil {
 		return fmt.Errorf("encode features: %w", err)
 	}
@@ -69,64 +67,52 @@ func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 	return err
 }
 
-// prefix begins the name of each annotation.
-const prefix = runtimeName + "/"
+// runtimeFeatures returns what -info answers about the OCI runtime specification.
+func runtimeFeatures() *features.Features {
+	f := ociruntime.Features()
+	for _, name := range extensions().Settings().Unsafe() {
+		f.PotentiallyUnsafeConfigAnnotations = append(f.PotentiallyUnsafeConfigAnnotations, settings.Prefix+name)
+	}
+	return f
+}
 
 // hostAnnotations returns annotations that say, for schedulers that place tasks on nodes, what this shim has and finds
-// on this machine. The features document next to them describes only the runtime. docs/executors.md has the table.
-func hostAnnotations() (map[string]string, error) {
-	mode := cgroups.Mode()
-	list, err := controllers(mode)
-	if err != nil {
-		return nil, fmt.Errorf("find the kernel's cgroup controllers: %w", err)
+// on this machine, and what is wrong with the default configuration file. That is no error of -info: it does not
+// concern containers with options of their own. docs/executors.md has the table.
+func hostAnnotations(defaults string) map[string]string {
+	all := map[string]string{
+		settings.Prefix + "cgroup.drivers": strings.Join(ociruntime.Drivers(), ","),
+		settings.Prefix + "seccomp":        ociruntime.SeccompVersion(),
+		settings.Prefix + "exec-launcher":  strconv.FormatBool(ociruntime.HasLauncher()),
+		settings.Prefix + "criu":           ociruntime.CRIUPath(),
+		settings.Prefix + "settings":       strings.Join(extensions().Settings().Names(), ","),
 	}
-	return map[string]string{
-		prefix + "cgroup.mode":        cgroupModes[mode],
-		prefix + "cgroup.controllers": strings.Join(list, ","),
-		prefix + "cgroup.drivers":     strings.Join(ociruntime.Drivers(), ","),
-		prefix + "seccomp":            ociruntime.SeccompVersion(),
-		prefix + "exec-launcher":      strconv.FormatBool(ociruntime.HasLauncher()),
-		prefix + "criu":               ociruntime.CRIUPath(),
-		prefix + "settings":           strings.Join(extensions().Settings().Names(), ","),
-	}, nil
+	if err := checkDefaults(defaults); err != nil {
+		all[settings.Prefix+"config.error"] = err.Error()
+	}
+	return all
 }
 
-// defaultsAnnotations returns annotations that show the default configuration file, or what is wrong with it. That is
-// no error of -info: it does not concern containers with options of their own.
-func defaultsAnnotations(file string) map[string]string {
-	text, err := readDefaults(file)
-	shown := map[string]string{prefix + "config": text}
-	if err != nil {
-		shown[prefix+"config.error"] = err.Error()
-	}
-	return shown
+// newDefaults returns the decoder of options, with a default configuration file.
+func newDefaults(file string) *options.Defaults {
+	return options.NewDefaults(file, extensions().Settings().Options()...)
 }
 
-var cgroupModes = map[cgroups.CGMode]string{
-	cgroups.Unavailable: "none", cgroups.Legacy: "v1", cgroups.Hybrid: "hybrid", cgroups.Unified: "v2",
-}
-
-// controllers returns those of the kernel that a cgroup of a container can have, in alphabetical order.
-func controllers(mode cgroups.CGMode) (list []string, err error) {
-	file := "/proc/cgroups" // cgroups(7): name, hierarchy, number of cgroups, enabled
-	if mode == cgroups.Unified {
-		file = "/sys/fs/cgroup/cgroup.controllers"
-	}
-	text, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // without the file there are none
-		return nil, err
-	}
-	if mode == cgroups.Unified {
-		list = strings.Fields(string(text))
-	} else {
-		for line := range strings.Lines(string(text)) {
-			if f := strings.Fields(line); len(f) == 4 && f[1] != "0" && f[3] == "1" {
-				list = append(list, f[0])
-			}
+// checkDefaults returns the error of the first container that would be refused because of the default configuration
+// file, for each namespace. Not checked is whether directories and the cgroup for a shim exist, and criu.
+func checkDefaults(file string) error {
+	all, err := newDefaults(file).All()
+	for _, namespace := range slices.Sorted(maps.Keys(all)) {
+		set, wrong := extensions().Settings().Parse(&specs.Spec{}, all[namespace], "namespace", "id")
+		if wrong == nil && set.CPUSetSource.IsSet() {
+			wrong = cpuset.CheckMode(cgroups.Mode(), set.CPUSetSource)
 		}
+		if wrong == nil {
+			_, wrong = extensions().New(set.Values)
+		}
+		err = errors.Join(err, wrong)
 	}
-	slices.Sort(list)
-	return list, nil
+	return err
 }
 
 // version and revision are set by the linker (-X main.version=... -X main.revision=...). They stay empty in a plain

@@ -4,13 +4,49 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/containerd/cgroups/v3"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go/features"
+	"google.golang.org/protobuf/proto"
+
+	"sandbox.internal/shim/pkg/settings"
 )
+
+func TestInfo(t *testing.T) {
+	const file = "../../pkg/bootstrap/testdata/stdin-1.7.35.bin"
+	stdin, err := os.Open(file)
+	must(t, err)
+	defer func() { _ = stdin.Close() }() // opened for reading only
+	var stdout bytes.Buffer
+	must(t, info(stdin, &stdout))
+	var got types.RuntimeInfo
+	must(t, proto.Unmarshal(stdout.Bytes(), &got))
+	if got.GetName() != "io.containerd.sandbox.v1" {
+		t.Errorf("name = %q", got.GetName())
+	}
+	sent, err := os.ReadFile(file)
+	must(t, err)
+	if back, err := proto.Marshal(got.GetOptions()); err != nil || !bytes.Equal(back, sent) {
+		t.Errorf("options = %x, %v, want %x", back, err, sent)
+	}
+	if got := got.GetFeatures().GetTypeUrl(); got != "types.containerd.io/opencontainers/runtime-spec/1/features/Features" {
+		t.Errorf("features have type URL %q", got)
+	}
+	var back features.Features
+	must(t, json.Unmarshal(got.GetFeatures().GetValue(), &back))
+	if diff := cmp.Diff(runtimeFeatures(), &back); diff != "" {
+		t.Errorf("features (-want +got):\n%s", diff)
+	}
+}
 
 // onlyUnified returns what is wrong where cgroup v2 is not alone.
 func onlyUnified(problem string) string {
@@ -20,34 +56,61 @@ func onlyUnified(problem string) string {
 	return problem
 }
 
-func TestInfo_ShowsTheDefaultConfiguration(t *testing.T) {
-	dir, err := os.MkdirTemp("/run", "info-test-") // where nobody but root can write, as the file's safety asks
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	file := filepath.Join(dir, "config.toml")
-	for _, tc := range []struct{ content, config, problem string }{
-		{"", "", ""}, // there is no file
-		{"IoUid = 7", `{"IoUid":7}`, ""},
-		{"StopTimeout = '1 s'", `{"StopTimeout":"1 s"}`, file + `: StopTimeout "1 s": must be a time`},
-		{"[namespace.a]\nNotify = 'x'", "", file + `: namespace.a.Notify "x": must be true or false`},
-		{"Listen = 'foo'", `{"Listen":"foo"}`, file + `: Listen: "foo": must be`},
-		{"PidFile = 'run/{id}'", `{"PidFile":"run/{id}"}`, file + `: PidFile "run/id": must be the absolute path`},
-		{"HostRootfs = 'usr'", `{"HostRootfs":"usr"}`, file + `: HostRootfs "usr": must be`},
-		{"HostRootfsMask = 'etc'", `{"HostRootfsMask":"etc"}`, file + `: HostRootfsMask "etc": must be`},
-		{"CpusetSource = 'a'", `{"CpusetSource":"a"}`, onlyUnified(file + `: CpusetSource "a": needs a machine with cgroup v2`)},
-		{"[namespace.a]\nCpusetSource = ','", `{"namespace":{"a":{"CpusetSource":","}}}`, file + `: CpusetSource ","`},
+func TestInfo_SaysWhatIsWrongWithTheDefaultConfiguration(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.toml")
+	for content, want := range map[string]string{
+		"":                                  "", // none
+		"IoUid = 7":                         "",
+		"StopTimeout = '1 s'":               file + `: StopTimeout "1 s": must be a time`,
+		"[namespace.a]\nNotify = 'x'":       file + `: namespace.a: Notify x: must be true or false`,
+		"Listen = 'foo'":                    file + `: Listen: "foo": must be`,
+		"PidFile = 'run/{id}'":              file + `: PidFile "run/id": must be the absolute path`,
+		"HostRootfs = 'usr'":                file + `: HostRootfs "usr": must be`,
+		"HostRootfsMask = 'etc'":            file + `: HostRootfsMask "etc": must be`,
+		"CpusetSource = 'a'":                onlyUnified(file + `: CpusetSource "a": needs a machine with cgroup v2`),
+		"[namespace.a]\nCpusetSource = ','": file + `: CpusetSource ","`,
 	} {
-		if tc.content != "" {
-			if err := os.WriteFile(file, []byte(tc.content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+		must(t, os.WriteFile(file, []byte(content), 0o600))
+		if got, wrong := hostAnnotations(file)[settings.Prefix+"config.error"]; wrong != (want != "") || !strings.HasPrefix(got, want) {
+			t.Errorf("with %q: %q, want %q", content, got, want)
 		}
-		got := defaultsAnnotations(file)
-		if problem, wrong := got[prefix+"config.error"]; got[prefix+"config"] != tc.config ||
-			wrong != (tc.problem != "") || !strings.HasPrefix(problem, tc.problem) {
-			t.Errorf("with %q: %q, want config %q, error %q", tc.content, got, tc.config, tc.problem)
+	}
+	if got, wrong := hostAnnotations("/nowhere")[settings.Prefix+"config.error"]; wrong {
+		t.Errorf("without a file: %q", got)
+	}
+}
+
+func TestVersionText(t *testing.T) {
+	got := versionText("2.5.4")
+	for _, want := range []string{"containerd-shim-sandbox-v1:\n  Version:  ", "\n  Revision: ", "\n  Go version: go1.", "\n  libcontainer: v1.", "\n  seccomp: 2.5.4\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("versionText = %q, want %q in it", got, want)
+		}
+	}
+	if got := versionText(""); !strings.Contains(got, "seccomp: off\n") {
+		t.Errorf("versionText without seccomp = %q, want seccomp off", got)
+	}
+}
+
+func TestCheckRelease_RefusesWhatIsTooOld(t *testing.T) {
+	for release, want := range map[string]bool{
+		"4.19.0-27-amd64":        false,
+		"5.4.0-216-generic":      false,
+		"5.9.16":                 false,
+		"5.10.0-46-amd64":        true,
+		"5.15.0-1083-aws":        true,
+		"6.1.0-56-amd64":         true,
+		"7.2.13+deb14-amd64":     true,
+		"10.0.0":                 true,
+		"a kernel of somebody's": true,
+	} {
+		err := checkRelease(release)
+		if got := err == nil; got != want {
+			t.Errorf("checkRelease(%q) = %v, want supported: %v", release, err, want)
+		}
+		if err != nil && (!errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), release) ||
+			!strings.Contains(err.Error(), "5.10")) {
+			t.Errorf("checkRelease(%q) = %v, want the class, the release and the oldest one", release, err)
 		}
 	}
 }

@@ -53,8 +53,8 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, serve))
 }
 
-// run does what the arguments ask and returns the exit code. Errors go to stderr as one line, but for the
-// stacks of a delete that hangs; containerd puts that into its own error.
+// run does what the arguments ask and returns the exit code. Errors go to stderr as one line, which containerd puts
+// into its own error.
 func run(args []string, stdin *os.File, stdout, stderr io.Writer, serve bootstrap.ServeFunc) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, help)
@@ -97,7 +97,7 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFu
 		}
 	}
 	if f.info {
-		return info(stdin, stdout, runtimeFeatures())
+		return info(stdin, stdout)
 	}
 	if err := f.validate(); err != nil {
 		return err
@@ -107,7 +107,7 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFu
 	case "start":
 		return bootstrap.Start(f.Args, stdin, serve)
 	case "delete":
-		return deleteBundle(f, stdout, deleteTimeout-age(), cleanup.Request{
+		return deleteBundle(f, stdout, cleanup.Request{
 			Container: ociruntime.Remove, Pod: pod.Remove, Serves: bootstrap.Serves, Extensions: extensions(),
 		})
 	case "":
@@ -140,13 +140,12 @@ func checkRelease(release string) error {
 // flags is the command line as containerd writes it (core/runtime/v2/command.go; runtime/v2/shim/util.go before 2.3).
 type flags struct {
 	bootstrap.Args
-	bundle      string // given only with delete
-	socket      string // for a daemon that is run by hand: serve here
-	debugSocket string // taken for compatibility: the profiler it is for is not linked
-	version     bool
-	info        bool
-	help        bool
-	action      string
+	bundle  string // given only with delete
+	socket  string // for a daemon that is run by hand: serve here
+	version bool
+	info    bool
+	help    bool
+	action  string
 }
 
 // parseFlags reads args. Its errors carry errUsage: containerd's own arguments always parse.
@@ -156,11 +155,12 @@ func parseFlags(args []string) (flags, error) {
 	set.SetOutput(io.Discard) // start may write nothing but its answer; run prints the error
 	set.StringVar(&f.Namespace, "namespace", "", "")
 	set.StringVar(&f.Address, "address", "", "")
-	set.String("publish-binary", "", "") // containerd's executable; taken for compatibility, events go over ttrpc
+	// These are taken for compatibility: events go over ttrpc, and there is no profiler.
+	set.String("publish-binary", "", "")
+	set.String("debug-socket", "", "")
 	set.StringVar(&f.ID, "id", "", "")
 	set.StringVar(&f.bundle, "bundle", "", "")
 	set.StringVar(&f.socket, "socket", "", "")
-	set.StringVar(&f.debugSocket, "debug-socket", "", "")
 	set.BoolVar(&f.Debug, "debug", false, "")
 	set.BoolVar(&f.version, "v", false, "")
 	set.BoolVar(&f.version, "version", false, "")
@@ -193,19 +193,9 @@ func (f flags) validate() error {
 	if err := identifiers.Validate(f.ID); err != nil {
 		return fmt.Errorf("-id %q: %w", f.ID, err)
 	}
-	for _, p := range []struct{ name, value string }{
-		{"-bundle", f.bundle}, {"-socket", f.socket}, {"-debug-socket", f.debugSocket},
-	} {
-		if p.value != "" && !filepath.IsAbs(p.value) {
-			return fmt.Errorf("%s %q: not an absolute path: %w", p.name, p.value, errdefs.ErrInvalidArgument)
-		}
-	}
-	if len(f.socket) > bootstrap.MaxSocketPath {
-		return fmt.Errorf("-socket %q: %d bytes, limit %d: %w",
-			f.socket, len(f.socket), bootstrap.MaxSocketPath, errdefs.ErrInvalidArgument)
-	}
-	if f.bundle != "" && filepath.Base(f.bundle) != f.ID {
-		return fmt.Errorf("-bundle %q: its last element is not -id %q: %w", f.bundle, f.ID, errdefs.ErrInvalidArgument)
+	if f.bundle != "" && (!filepath.IsAbs(f.bundle) || filepath.Base(f.bundle) != f.ID) {
+		return fmt.Errorf("-bundle %q: must be an absolute path that ends in -id %q: %w",
+			f.bundle, f.ID, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }

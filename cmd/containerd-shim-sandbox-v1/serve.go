@@ -13,7 +13,6 @@ import (
 
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
-	"github.com/opencontainers/runtime-spec/specs-go/features"
 
 	"sandbox.internal/shim/pkg/bootstrap"
 	"sandbox.internal/shim/pkg/event"
@@ -24,7 +23,6 @@ import (
 	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/service"
-	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/task"
 )
@@ -107,8 +105,7 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	return errors.Join(err, shutDown(clients, server, served, events, publisher))
 }
 
-// warmUp runs the one-time probe of package os for pidfds early, while containerd prepares its first call: it starts a
-// child, 0.3 ms.
+// warmUp runs the one-time probe of package os for pidfds early, which starts a child, 0.3 ms.
 func warmUp(reaper *reaper.Reaper) {
 	defer reaper.Suspend()()
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
@@ -142,13 +139,4 @@ func unlessClosed(err error) error {
 		return nil
 	}
 	return err
-}
-
-// runtimeFeatures returns what -info answers about the OCI runtime specification.
-func runtimeFeatures() *features.Features {
-	f := ociruntime.Features()
-	for _, name := range extensions().Settings().Unsafe() {
-		f.PotentiallyUnsafeConfigAnnotations = append(f.PotentiallyUnsafeConfigAnnotations, settings.Prefix+name)
-	}
-	return f
 }

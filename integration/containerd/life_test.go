@@ -202,16 +202,13 @@ func TestInfo_NamesTheRuntimeAndItsFeatures(t *testing.T) {
 	}
 
 	// What tells a node from another.
-	modes, drivers := "v1 hybrid", "cgroupfs"
-	if unified() {
-		modes = "v2"
-	}
+	drivers := "cgroupfs"
 	if _, err := os.Stat("/run/systemd/system"); err == nil {
 		drivers += ",systemd"
 	}
 	criu, _ := exec.LookPath("criu") // none is an answer too
 	for key, want := range map[string]string{
-		"cgroup.mode": modes, "cgroup.drivers": drivers, "criu": criu, "cgroup.controllers": "", "settings": "", "seccomp": "",
+		"cgroup.drivers": drivers, "criu": criu, "settings": "", "seccomp": "",
 		"exec-launcher": strconv.FormatBool(slices.Contains([]string{"amd64", "arm64"}, runtime.GOARCH)),
 	} {
 		got, ok := info.Annotations["io.containerd.sandbox.v1/"+key]

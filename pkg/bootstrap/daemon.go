@@ -70,6 +70,9 @@ func ServeOn(a Args, socket string, serve ServeFunc) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	if socket, err = filepath.Abs(socket); err != nil {
+		return err
+	}
 	l, err := listen(ctx, socket)
 	if err != nil {
 		return err

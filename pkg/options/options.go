@@ -11,12 +11,11 @@
 package options
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"os"
 	"reflect"
 	"slices"
@@ -50,8 +49,8 @@ type Options struct {
 	AllowUnsafeAnnotations []string // those that may give access to the host (pkg/settings, Table.Unsafe)
 
 	// Settings are the options that an annotation overrides (pkg/settings), by their keys: a text, or true or false.
-	Settings map[string]string
-	File     string // the default configuration file that these are from; empty for those of containerd
+	Settings map[string]string `json:"-"`
+	File     string            `json:"-"` // the default configuration file; empty for options of containerd
 }
 
 // Key is the key of an option in [Options.Settings].
@@ -67,16 +66,16 @@ func (o Options) Origin() string { return cmp.Or(o.File, "runtime options") }
 // containers.
 const DefaultRoot = "/run/containerd/runc"
 
-// Known reports whether Decode accepts messages of this type URL.
-func Known(typeURL string) bool {
-	return slices.Contains([]string{"", runcOptions, genericOptions, oldGenericOptions}, message(typeURL))
-}
-
 const (
 	runcOptions       = "containerd.runc.v1.Options"
 	genericOptions    = "runtimeoptions.v1.Options"
 	oldGenericOptions = "cri.runtimeoptions.v1.Options" // CRI's name for it before containerd 1.3; the same fields
 )
+
+// Known reports whether Decode accepts messages of this type URL.
+func Known(typeURL string) bool {
+	return slices.Contains([]string{"", runcOptions, genericOptions, oldGenericOptions}, message(typeURL))
+}
 
 // message returns the message's name: what follows the last slash of the type URL (google.protobuf.Any, type_url).
 // containerd writes a URL without a slash.
@@ -86,138 +85,106 @@ func (o Options) check() error {
 	if o.Root != "" && !strings.HasPrefix(o.Root, "/") {
 		return fmt.Errorf("Root %q: must be an absolute path", o.Root) //nolint:staticcheck // the name of a key
 	}
-	if o.MaxShmSize != "" {
-		// A tmpfs of size 0 has no limit.
-		if n, ok := limit.ParseSize(o.MaxShmSize); !ok || n == 0 {
-			return fmt.Errorf("MaxShmSize %q: must be a size in bytes such as 67108864 or 64Mi, at least 1", o.MaxShmSize)
-		}
+	// A tmpfs of size 0 has no limit.
+	if n, ok := limit.ParseSize(o.MaxShmSize); o.MaxShmSize != "" && (!ok || n == 0) {
+		return fmt.Errorf("MaxShmSize %q: must be a size in bytes such as 67108864 or 64Mi, at least 1", o.MaxShmSize)
 	}
 	return nil
 }
 
-// decodeMessage reads options; nil and an empty message are none.
-func (d *Defaults) decodeMessage(a *anypb.Any) (Options, error) {
+// decodeMessage reads options; nil and an empty message are none. set is false if the message sets none but IoUid and
+// IoGid.
+func (d *Defaults) decodeMessage(a *anypb.Any) (o Options, set bool, err error) {
 	switch name := message(a.GetTypeUrl()); name {
 	case "":
-		return Options{}, nil
+		return Options{}, false, nil
 	case runcOptions:
 		var m runc.Options
 		if err := proto.Unmarshal(a.GetValue(), &m); err != nil {
-			return Options{}, fmt.Errorf("decode %s: %w", name, err)
+			return Options{}, false, fmt.Errorf("decode %s: %w", name, err)
 		}
 		o := Options{
-			NoPivotRoot: m.NoPivotRoot, NoNewKeyring: m.NoNewKeyring, ShimCgroup: m.ShimCgroup,
-			IoUid: m.IoUid, IoGid: m.IoGid, BinaryName: m.BinaryName, Root: m.Root,
-			CriuImagePath: m.CriuImagePath, CriuWorkPath: m.CriuWorkPath, SystemdCgroup: m.SystemdCgroup,
+			NoPivotRoot: m.NoPivotRoot, NoNewKeyring: m.NoNewKeyring, ShimCgroup: m.ShimCgroup, BinaryName: m.BinaryName,
+			Root: m.Root, CriuImagePath: m.CriuImagePath, CriuWorkPath: m.CriuWorkPath, SystemdCgroup: m.SystemdCgroup,
 		}
-		return o, o.check()
+		set := !reflect.ValueOf(o).IsZero()
+		o.IoUid, o.IoGid = m.IoUid, m.IoGid
+		return o, set, o.check()
 	case genericOptions, oldGenericOptions:
 		var m runtimeoptions.Options
 		if err := proto.Unmarshal(a.GetValue(), &m); err != nil {
-			return Options{}, fmt.Errorf("decode %s: %w", name, err)
+			return Options{}, false, fmt.Errorf("decode %s: %w", name, err)
 		}
 		return d.decodeGeneric(&m)
 	default:
-		return Options{}, fmt.Errorf("type %q: want %s or %s", a.GetTypeUrl(), runcOptions, genericOptions)
+		return Options{}, false, fmt.Errorf("type %q: want %s or %s", a.GetTypeUrl(), runcOptions, genericOptions)
 	}
 }
 
 // decodeGeneric prefers the file, as containerd does: it fills the body only if no path is configured
 // (internal/cri/config, GenerateRuntimeOptions).
-func (d *Defaults) decodeGeneric(m *runtimeoptions.Options) (Options, error) {
+func (d *Defaults) decodeGeneric(m *runtimeoptions.Options) (o Options, set bool, err error) {
 	source, body := "config_body", m.ConfigBody
-	if path := m.ConfigPath; path != "" {
-		var err error
-		source = path
-		if body, err = os.ReadFile(path); err != nil {
-			return Options{}, fmt.Errorf("config_path: %w", err)
+	if m.ConfigPath != "" {
+		source = m.ConfigPath
+		if body, err = os.ReadFile(source); err != nil {
+			return Options{}, false, fmt.Errorf("config_path: %w", err)
 		}
 	}
-	var o Options
 	table, err := parseTOML(body)
 	if err == nil {
-		o, err = d.fromTable(table, "")
+		o, err = d.fromTable(table)
 	}
 	if err != nil {
-		return Options{}, fmt.Errorf("%s: %w", source, err)
+		return Options{}, false, fmt.Errorf("%s: %w", source, err)
 	}
-	return o, nil
+	return o, len(bytes.TrimSpace(body)) > 0, nil
 }
 
 func parseTOML(body []byte) (table map[string]any, err error) {
 	err = toml.Unmarshal(body, &table)
 	if wrong, ok := errors.AsType[*toml.DecodeError](err); ok {
 		row, _ := wrong.Position()
-		return nil, fmt.Errorf("line %d: not valid TOML: %w", row, err)
+		return nil, fmt.Errorf("line %d: %w", row, err)
 	}
 	return table, err
 }
 
-// forms describe the values of an option in TOML by the kind of its field.
-var forms = map[reflect.Kind]string{
-	reflect.String: "a string, in quotes",
-	reflect.Bool:   "true or false, without quotes",
-	reflect.Uint32: fmt.Sprintf("a whole number from 0 to %d, without quotes", uint32(math.MaxUint32)),
-	reflect.Slice:  `a list of strings, such as ["a", "b"]`,
-}
-
-// fromTable reads the options in a table of TOML. Keys are not case-sensitive. at, which ends in a dot, is the path of
-// the table in messages; "" for the outermost one.
-func (d *Defaults) fromTable(table map[string]any, at string) (o Options, err error) {
-	var unknown []string
-	for _, key := range slices.Sorted(maps.Keys(table)) {
-		to, name := d.field(&o, key)
-		if !to.IsValid() {
-			unknown = append(unknown, at+key)
+// fromTable reads the options in a table of TOML, which it changes, by way of JSON, whose decoder refuses unknown keys. Keys are not case-sensitive.
+func (d *Defaults) fromTable(table map[string]any) (o Options, err error) {
+	settings := map[string]string{}
+	for key, value := range table {
+		i := slices.IndexFunc(d.settings, func(k Key) bool { return strings.EqualFold(k.Name, key) })
+		if i < 0 {
 			continue
 		}
-		text, err := json.Marshal(table[key])
-		if err == nil {
-			err = json.Unmarshal(text, to.Addr().Interface())
-		}
-		if err != nil {
-			return Options{}, fmt.Errorf("%s%s %s: must be %s", at, key, text, forms[to.Kind()])
-		}
-		if name != "" {
-			if o.Settings == nil {
-				o.Settings = map[string]string{}
-			}
-			o.Settings[name] = fmt.Sprint(to)
+		delete(table, key)
+		_, isBool := value.(bool)
+		_, isText := value.(string)
+		switch k := d.settings[i]; {
+		case k.Bool && !isBool:
+			return Options{}, fmt.Errorf("%s %v: must be true or false, without quotes", key, value)
+		case !k.Bool && !isText:
+			return Options{}, fmt.Errorf("%s %v: must be a string, in quotes", key, value)
+		default:
+			settings[k.Name] = fmt.Sprint(value)
 		}
 	}
-	if len(unknown) > 0 {
-		return Options{}, fmt.Errorf("unknown key %s; known are %s",
-			strings.Join(unknown, ", "), strings.Join(d.keys(), ", "))
+	if len(settings) > 0 {
+		o.Settings = settings
+	}
+	text, err := json.Marshal(table)
+	if err != nil {
+		return Options{}, err
+	}
+	fields := json.NewDecoder(bytes.NewReader(text))
+	fields.DisallowUnknownFields()
+	err = fields.Decode(&o)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return Options{}, fmt.Errorf("%s: must be a %s, is a %s", wrong.Field, wrong.Type, wrong.Value)
+	}
+	if err != nil {
+		return Options{}, errors.New(strings.Replace(err.Error(), "json: unknown field", "unknown key", 1))
 	}
 	return o, o.check()
-}
-
-// field returns the field of o that has a key; for a key of [Options.Settings] a new variable and the key's name.
-func (d *Defaults) field(o *Options, key string) (to reflect.Value, setting string) {
-	if !slices.ContainsFunc(d.keys(), func(k string) bool { return strings.EqualFold(k, key) }) {
-		return reflect.Value{}, ""
-	}
-	for _, k := range d.settings {
-		switch {
-		case !strings.EqualFold(k.Name, key):
-		case k.Bool:
-			return reflect.New(reflect.TypeFor[bool]()).Elem(), k.Name
-		default:
-			return reflect.New(reflect.TypeFor[string]()).Elem(), k.Name
-		}
-	}
-	return reflect.ValueOf(o).Elem().FieldByNameFunc(func(name string) bool { return strings.EqualFold(name, key) }), ""
-}
-
-// keys returns the keys of options in TOML.
-func (d *Defaults) keys() (names []string) {
-	for f := range reflect.TypeFor[Options]().Fields() {
-		if f.Name != "Settings" && f.Name != "File" {
-			names = append(names, f.Name)
-		}
-	}
-	for _, k := range d.settings {
-		names = append(names, k.Name)
-	}
-	return names
 }

@@ -11,7 +11,9 @@ package settings
 import (
 	"cmp"
 	"path"
+	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/moby/sys/signal"
@@ -45,31 +47,46 @@ type Settings struct {
 
 // Parse reads the settings of a container. It changes nothing. Values of extensions are not checked.
 func (t Table) Parse(spec *specs.Spec, o options.Options, namespace, containerID string) (Settings, error) {
-	if err := cmp.Or(t.checkUnsafe(spec.Annotations, o), checkProperties(spec.Annotations)); err != nil {
+	if err := t.checkUnsafe(spec.Annotations, o); err != nil {
 		return Settings{}, err
 	}
 	s := Settings{
 		Values: t.values(spec.Annotations, o, namespace, containerID),
 		Stop:   process.Stop{Signal: unix.SIGTERM, Grace: defaultGrace},
 	}
-	if err := cmp.Or(s.parseCPUSet(), s.parseStop(), s.parseLimits()); err != nil {
+	if err := cmp.Or(s.parseCPUSet(containerID), s.parseStop(), s.parseLimits()); err != nil {
 		return Settings{}, err
 	}
-	s.CPUSetSources = expandSources(s.CPUSetSources, namespace, containerID)
 	return s, nil
 }
 
-func (s *Settings) parseCPUSet() (err error) {
-	s.CPUSetSource = s.Of("cpuset.source")
-	if s.CPUSetSource.IsSet() {
-		s.CPUSetSources = strings.Split(s.CPUSetSource.Text, ",")
-	}
-	for i, source := range s.CPUSetSources {
-		source = strings.TrimSpace(source)
-		s.CPUSetSources[i] = source
-		if source == "" || strings.ContainsAny(withoutPlaceholders.Replace(source), "{}") {
-			return s.CPUSetSource.Refuse("parent or the path of a cgroup, or several with commas between them; " +
-				"{id}, {namespace}, {alloc} and {task} stand for the container's")
+// nomadID matches the id that Nomad's containerd driver gives the container of a task: TASK-ALLOC, and on cgroup v2
+// ALLOC.TASK.scope, like the name of Nomad's cgroups (nomad-driver-containerd, getContainerName). An allocation's id is
+// a UUID. It is compiled when a container has sources: no other start of the shim pays for it.
+var nomadID = sync.OnceValue(func() *regexp.Regexp {
+	const uuid = `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`
+	return regexp.MustCompile(`^(?:(.+)-(` + uuid + `)|(` + uuid + `)\.(.+?)(?:\.scope)?)$`)
+})
+
+// parseCPUSet leaves out a source with a part of a Nomad task's id if the container's id is not one: there is no such
+// cgroup. containerID has been checked, and so has no slash.
+func (s *Settings) parseCPUSet(containerID string) (err error) {
+	if s.CPUSetSource = s.Of("cpuset.source"); s.CPUSetSource.IsSet() {
+		nomad := nomadID().FindStringSubmatch(containerID)
+		placeholders := strings.NewReplacer("{alloc}", "", "{task}", "")
+		if nomad != nil {
+			placeholders = strings.NewReplacer("{alloc}", nomad[2]+nomad[3], "{task}", nomad[1]+nomad[4])
+		}
+		for text := range strings.SplitSeq(s.CPUSetSource.Text, ",") {
+			source := placeholders.Replace(strings.TrimSpace(text))
+			expanded := s.Expand(source)
+			if strings.TrimSpace(text) == "" || strings.ContainsAny(expanded, "{}") {
+				return s.CPUSetSource.Refuse("parent or the path of a cgroup, or several with commas between them; " +
+					"{id}, {namespace}, {alloc} and {task} stand for the container's")
+			}
+			if nomad != nil || source == strings.TrimSpace(text) {
+				s.CPUSetSources = append(s.CPUSetSources, expanded)
+			}
 		}
 	}
 	mems := s.Of("cpuset.mems")

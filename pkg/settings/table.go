@@ -4,13 +4,18 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 
+	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/options"
 )
 
@@ -76,6 +81,31 @@ func (t Table) Unsafe() []string {
 	return slices.DeleteFunc(slices.Clone(t), func(s Setting) bool { return !s.Unsafe && !s.OptionRestricts }).Names()
 }
 
+// List returns the settings of a container, each with its origin: all that have an annotation, and the other options
+// that are set.
+func (t Table) List(annotations map[string]string, o options.Options) []inspect.Setting {
+	fromOptions := cmp.Or(o.File, inspect.FromOption)
+	var list []inspect.Setting
+	values := t.values(annotations, o, "", "")
+	for _, s := range t.ofContainers() {
+		shown := inspect.Setting{Name: s.Name, Option: s.Option, Value: s.Default, Origin: inspect.FromDefault}
+		if v := values.Of(s.Name); v.ByAnnotation {
+			shown.Value, shown.Origin = v.Text, inspect.FromAnnotation
+		} else if v.IsSet() {
+			shown.Value, shown.Origin = v.Text, fromOptions
+		}
+		list = append(list, shown)
+	}
+	fields := reflect.ValueOf(o)
+	for i := range fields.NumField() {
+		name := fields.Type().Field(i).Name
+		if v := fields.Field(i); !v.IsZero() && name != "Settings" && name != "File" {
+			list = append(list, inspect.Setting{Name: name, Value: fmt.Sprint(v), Origin: fromOptions})
+		}
+	}
+	return list
+}
+
 // CheckAnnotations refuses those that nobody reads, since a misspelt one must not be silently ignored. What is read
 // from a pod or from a container is allowed on both: CRI passes annotations of a pod on to its containers.
 func (t Table) CheckAnnotations(annotations map[string]string) error {
@@ -91,6 +121,24 @@ func (t Table) CheckAnnotations(annotations map[string]string) error {
 	}
 	return nil
 }
+
+// libcontainerAnnotations are annotations that libcontainer reads: properties of the container's unit of systemd, with
+// which the machine can be powered off when the container ends (CVE-2024-3154), and a file with options of CRIU, which
+// is run as root. Annotations that begin with such a name and a dot are meant too.
+var libcontainerAnnotations = []string{"org.criu.config", "org.systemd.property"}
+
+// harmlessProperties of a unit change nothing but the unit. Clients set them.
+var harmlessProperties = []string{"CollectMode", "Delegate", "KillSignal", "TimeoutStopUSec"}
+
+// scalar matches what a harmless property can be, in GVariant's text format. On other texts the parser behind
+// libcontainer never returns (a digit that is not ASCII), needs memory without bound, or panics. It is compiled when a
+// container has properties: no other start of the shim pays for it.
+var scalar = sync.OnceValue(func() *regexp.Regexp {
+	const number = `[+-]?(0x[0-9a-fA-F]+|[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?)`
+	const text = `'([ -&(-[\]-~]|\\[ -~])*'|"([ !#-[\]-~]|\\[ -~])*"` // printable ASCII, quotes and backslashes after one
+	const typed = `((boolean|byte|u?int(16|32|64)|string|@[bynqiuxtds]) +)?`
+	return regexp.MustCompile(`^ *` + typed + `(true|false|` + number + `|` + text + `) *$`)
+})
 
 // checkUnsafe refuses unsafe annotations that are not allowed. The author of a container's configuration need not be
 // the one who configures the machine: that of a pod is written by those who may create pods.
@@ -114,22 +162,19 @@ func (t Table) checkUnsafe(annotations map[string]string, o options.Options) err
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		read, _, _ := strings.Cut(key, "=") // libcontainer keeps KEY=VALUE, and reads up to the first =
 		for _, name := range libcontainerAnnotations {
-			is := read == name || strings.HasPrefix(read, name+".") && !slices.Contains(harmlessProperties, read[len(name)+1:])
-			if is && !slices.Contains(allowed, name) {
+			property, below := strings.CutPrefix(read, name+".")
+			switch {
+			case read != name && !below, slices.Contains(allowed, name):
+			case !below || !slices.Contains(harmlessProperties, property):
 				return denied(key, annotations[key], name)
+			case !scalar().MatchString(annotations[key]):
+				return Value{Key: "config.json: annotations: " + key, Text: annotations[key]}.Refuse(
+					"true, false, a number, or printable ASCII in quotes, also after its type, such as uint64 5")
 			}
 		}
 	}
 	return nil
 }
-
-// libcontainerAnnotations are annotations that libcontainer reads: properties of the container's unit of systemd, with
-// which the machine can be powered off when the container ends (CVE-2024-3154), and a file with options of CRIU, which
-// is run as root. Annotations that begin with such a name and a dot are meant too.
-var libcontainerAnnotations = []string{"org.criu.config", "org.systemd.property"}
-
-// harmlessProperties of a unit change nothing but the unit. Clients set them.
-var harmlessProperties = []string{"CollectMode", "Delegate", "KillSignal", "TimeoutStopUSec"}
 
 func denied(key, value, name string) error {
 	return fmt.Errorf("config.json: annotations: %s %q: gives the container access to the host or to other containers; "+
