@@ -5,7 +5,6 @@ package bootstrap
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -93,10 +92,9 @@ func runDaemon(d Daemon, l *listener, serve ServeFunc) error {
 	})
 }
 
-// dropSignals catches and drops signals that would end the shim. A peer that hangs up, even containerd, then only makes
-// the call that writes to it fail (SIGPIPE). The kernel sends SIGHUP to a stopped shim when start ends (setpgid(2));
-// before this, detach.c ignores it. The signals are not set to ignored: every program that the shim executes would
-// inherit that.
+// dropSignals drops what would end the shim: SIGPIPE if a peer hangs up, even containerd, and the SIGHUP that the kernel
+// sends to a stopped shim when start ends (setpgid(2)); before this, detach.c ignores it. Signals that are set to
+// ignored would be so in every program that the shim executes.
 func dropSignals() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGHUP) }
 
 func runServe(d Daemon, l *listener, serve ServeFunc) (err error) {
@@ -109,7 +107,7 @@ func runServe(d Daemon, l *listener, serve ServeFunc) (err error) {
 			log.L.WithError(err).Error("shim ended")
 		}
 	}()
-	defer func() { err = errors.Join(err, l.Close()) }()
+	defer l.Close() //nolint:errcheck // serve may have closed it
 	// Orphans of a container without a pid namespace come to us, where Delete finds them. This is not inherited by
 	// children.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -156,8 +154,7 @@ func watchSignals() (ctx context.Context, stop func()) {
 	}
 }
 
-// dumpGoroutines logs the stack of each goroutine as an entry of its own, so that a full log loses only single ones,
-// and then how many there are.
+// dumpGoroutines logs the stack of each goroutine as an entry of its own, and then how many there are.
 func dumpGoroutines() {
 	buf := make([]byte, 16<<20) // uses memory only as far as it is written to
 	stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
@@ -184,7 +181,6 @@ func initDaemon(d Daemon) error {
 		log.L.WithError(err).Warn("the shim keeps the OOM score of its parent")
 	}
 	if os.Getenv("SCHED_CORE") != "" {
-		// This is requested to keep workloads off each other's cores, so failing is right if the kernel cannot do it.
 		if err := schedcore.Create(schedcore.ProcessGroup); err != nil {
 			return fmt.Errorf("SCHED_CORE: make core scheduling domain: %w", err)
 		}
@@ -208,27 +204,21 @@ func initDaemon(d Daemon) error {
 
 // joinCgroup moves this process into the cgroup group: on v1 in each hierarchy that has it. start calls it before it
 // answers, so that containerd learns of a failure.
-func joinCgroup(group string) (err error) {
+func joinCgroup(group string) error {
 	group = path.Clean("/" + group) // no ".." leads out of the hierarchy
 	pid := uint64(os.Getpid())
 	if cgroups.Mode() == cgroups.Unified {
-		var m *cgroup2.Manager
-		if m, err = cgroup2.Load(group); err == nil {
-			err = m.AddProc(pid)
+		m, err := cgroup2.Load(group)
+		if err != nil {
+			return err
 		}
-	} else {
-		var c cgroup1.Cgroup
-		if c, err = cgroup1.Load(cgroup1.StaticPath(group)); err == nil {
-			err = c.AddProc(pid)
-		}
+		return m.AddProc(pid)
 	}
-	switch {
-	case errors.Is(err, cgroup1.ErrCgroupDeleted), errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("it does not exist: %w", errdefs.ErrNotFound)
-	case errors.Is(err, unix.ENOSPC):
-		return fmt.Errorf("%w (cpuset.cpus or cpuset.mems is empty)", err)
+	c, err := cgroup1.Load(cgroup1.StaticPath(group))
+	if err != nil {
+		return err
 	}
-	return err
+	return c.AddProc(pid)
 }
 
 // raiseOOMScore makes this process one point more likely to be killed for memory than parent: losing containerd would
@@ -243,63 +233,42 @@ func raiseOOMScore(parent int) error {
 }
 
 // logFifo writes log lines to the bundle's fifo `log`, which containerd copies to its own log. It never blocks: while
-// containerd is down nobody reads, and what does not fit is dropped and counted.
-//
-// It writes with write(2) itself: an os.File, and so containerd/fifo, would hand a full fifo to the poller and wait.
-// The logger's lock guards it.
+// containerd is down nobody reads, and lines that do not fit are dropped and counted. It writes with write(2) itself: an
+// os.File, and so containerd/fifo, would hand a full fifo to the poller and wait. The logger's lock guards it.
 type logFifo struct {
 	fd      int
 	dropped int
-	torn    bool // the last line was written in part
 }
 
-// openLogFifo opens the fifo for reading and writing, so that the open needs no reader, and a write after containerd
-// has exited does not fail with EPIPE. It returns nil if there is no fifo: a sandbox may have no log.
-func openLogFifo(path string) *logFifo {
+// openFifo opens a fifo for reading and writing, so that the open needs no reader, and a write after containerd has
+// exited does not fail with EPIPE. It returns -1 if there is no fifo: a sandbox may have no log.
+func openFifo(path string) int {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil
+		return -1
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
 		_ = unix.Close(fd) // nothing was written
-		return nil
+		return -1
 	}
-	return &logFifo{fd: fd}
+	return fd
 }
 
 // Write writes p or drops it. It always reports success: an error would make the logger write to stderr, which `start`
 // must keep silent.
 func (l *logFifo) Write(p []byte) (int, error) {
-	if l.dropped > 0 || l.torn {
-		note := fmt.Appendf(nil, "log was full, %d lines dropped\n", l.dropped)
-		if l.torn {
-			note = append([]byte("\n"), note...)
-		}
-		// It is shorter than PIPE_BUF, so it is written whole or not at all (pipe(7)).
-		if l.write(note) != len(note) {
+	if l.dropped > 0 {
+		if _, err := unix.Write(l.fd, fmt.Appendf(nil, "log was full, %d lines dropped\n", l.dropped)); err != nil {
 			l.dropped++
-			return len(p), nil
+			return len(p), nil //nolint:nilerr // see above
 		}
-		l.dropped, l.torn = 0, false
+		l.dropped = 0
 	}
-	if n := l.write(p); n < len(p) {
+	if n, err := unix.Write(l.fd, p); err != nil || n < len(p) { // only a line longer than PIPE_BUF is cut (pipe(7))
 		l.dropped++
-		l.torn = n > 0
 	}
 	return len(p), nil
-}
-
-// write returns how many bytes the fifo took.
-func (l *logFifo) write(p []byte) (done int) {
-	for done < len(p) {
-		n, err := unix.Write(l.fd, p[done:])
-		if err != nil { // no signal interrupts what does not block
-			break
-		}
-		done += n
-	}
-	return done
 }
 
 // logToFifo sends this process's log to bundle's fifo in containerd's text format, and the report of a crash as well.
@@ -314,31 +283,28 @@ func logToFifo(bundle string, a Args) (restore func()) {
 		logger.SetLevel(log.DebugLevel)
 	}
 	path := filepath.Join(bundle, "log")
-	l := openLogFifo(path)
-	if l == nil {
+	fd := openFifo(path)
+	if fd < 0 {
 		return func() {} // a shim without a log is better than none
 	}
-	logger.SetOutput(l)
+	logger.SetOutput(&logFifo{fd: fd})
 	crashTo(path)
 	return func() {
 		logger.SetOutput(io.Discard)
-		_ = unix.Close(l.fd) // nothing is buffered, and nobody writes: the logger has another output
+		_ = unix.Close(fd) // nothing is buffered, and nobody writes: the logger has another output
 	}
 }
 
 // crashTo lets the runtime report a crash of any goroutine to the fifo at path. It gets a description of its own,
 // since SetCrashOutput switches it to blocking; that is undone here, or a crash with a full log would hang for ever.
 func crashTo(path string) {
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return // the log has just been opened; without it a crash goes unseen, as it would anyway
+	fd := openFifo(path)
+	if fd < 0 {
+		return // without it a crash goes unseen
 	}
 	f := os.NewFile(uintptr(fd), path)
 	defer func() { _ = f.Close() }() // the runtime keeps a duplicate
-	if debug.SetCrashOutput(f, debug.CrashOptions{}) != nil {
-		return
-	}
-	if unix.SetNonblock(fd, true) != nil {
+	if debug.SetCrashOutput(f, debug.CrashOptions{}) == nil && unix.SetNonblock(fd, true) != nil {
 		_ = debug.SetCrashOutput(nil, debug.CrashOptions{}) // better no report than a hang
 	}
 }

@@ -7,7 +7,6 @@ package bootstrap
 import "C"
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -34,7 +33,7 @@ func caller() int { return int(C.detached.caller) }
 
 // detach makes this process the daemon that d describes and answers containerd. If it fails, it has not answered, or
 // the answer does not count, since the original process fails too. It is called on the main thread.
-func detach(ctx context.Context, d Daemon, answer []byte) error {
+func detach(d Daemon, answer []byte) error {
 	if err := initDaemon(d); err != nil {
 		return err
 	}
@@ -43,7 +42,7 @@ func detach(ctx context.Context, d Daemon, answer []byte) error {
 		return fmt.Errorf("start daemon: %w", err)
 	}
 	defer func() { _ = null.Close() }() // nothing is written to it
-	if err := reply(ctx, syscall.Stdout, answer); err != nil {
+	if err := reply(answer); err != nil {
 		return err
 	}
 	// containerd waits until nobody holds its end of our stdout.

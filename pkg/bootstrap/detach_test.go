@@ -4,10 +4,8 @@
 package bootstrap
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -61,71 +59,6 @@ func TestStart_WithoutStandardStreamsLeavesNothing(t *testing.T) {
 	}
 	if got, left := len(w.daemons()), w.sockets(); got != 0 || len(left) != 0 {
 		t.Errorf("%d daemons and sockets %q, want nothing", got, left)
-	}
-}
-
-// Whoever else has containerd's end of stdout may have made it non-blocking, and filled it.
-func TestStart_WaitsForRoomForItsAnswer(t *testing.T) {
-	w := newEnv(t)
-	unlock, err := unixfile.TryLock(w.mkdir("s"))
-	testx.Must(t, err)
-	defer unlock()
-	var ends [2]int
-	testx.Must(t, unix.Pipe2(ends[:], unix.O_CLOEXEC))
-	r, stdout := os.NewFile(uintptr(ends[0]), "r"), os.NewFile(uintptr(ends[1]), "w")
-	defer func() { _ = errors.Join(r.Close(), stdout.Close()) }() // all is read
-	cmd := w.command(w.bundle("c1", ""), w.params("c1"), "start")
-	var stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = stdout, &stderr
-	if err := cmd.Start(); err != nil { // which makes stdout blocking; start waits for the lock
-		t.Fatal(err)
-	}
-	testx.Must(t, unix.SetNonblock(ends[1], true))
-	filled := 0
-	for {
-		n, err := unix.Write(ends[1], make([]byte, 4096))
-		if err != nil {
-			break // it is full
-		}
-		filled += n
-	}
-	child := childOf(t, cmd.Process.Pid)
-	unlock()
-	for end := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
-		at, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", child))
-		if strings.Contains(string(at), "poll") {
-			break
-		}
-		if err != nil || time.Now().After(end) {
-			t.Fatalf("start does not wait for room: it is in %q, %v, and says %q", at, err, stderr.String())
-		}
-	}
-	if _, err := io.ReadFull(r, make([]byte, filled)); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("start = %v, %q", err, stderr.String())
-	}
-	w.awaitReports()
-	if got := len(w.daemons()); got != 1 {
-		t.Errorf("%d daemons, want one", got)
-	}
-}
-
-// start as a whole has a bound; containerd has none.
-func TestReply_IsGivenUpWhereNobodyReads(t *testing.T) {
-	var ends [2]int
-	testx.Must(t, unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
-	defer func() { _ = errors.Join(unix.Close(ends[0]), unix.Close(ends[1])) }() // nothing is read
-	for {
-		if _, err := unix.Write(ends[1], make([]byte, 4096)); err != nil {
-			break // it is full
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if err := reply(ctx, ends[1], []byte("unix:///x")); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "stdout") {
-		t.Errorf("reply into a full pipe = %v, want that stdout is full until the deadline", err)
 	}
 }
 

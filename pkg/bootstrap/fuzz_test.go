@@ -32,7 +32,7 @@ func FuzzGroup(f *testing.F) {
 		}
 		p, err := socketPath(dir, "/address", "ns", group)
 		switch {
-		case err != nil && !errdefs.IsInvalidArgument(err), err == nil && len(p) > MaxSocketPath:
+		case err != nil && !errdefs.IsInvalidArgument(err), err == nil && len(p) > maxSocketPath:
 			t.Errorf("socketPath(%q) = %q, %v", dir, p, err)
 		case err == nil && filepath.IsAbs(dir) && filepath.Dir(p) != filepath.Clean(dir):
 			t.Errorf("socketPath(%q) = %q, which is not in it", dir, p)

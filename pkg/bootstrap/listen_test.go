@@ -46,8 +46,8 @@ func TestSocketPath_IsContainerds(t *testing.T) {
 
 func TestSocketPath_Limit(t *testing.T) {
 	long := "/" + strings.Repeat("d", 41) // the longest socket_dir that containerd allows
-	if got, err := socketPath(long, "a", "n", "g"); err != nil || len(got) != MaxSocketPath {
-		t.Errorf("socketPath below %q = %q, %v, want %d bytes", long, got, err, MaxSocketPath)
+	if got, err := socketPath(long, "a", "n", "g"); err != nil || len(got) != maxSocketPath {
+		t.Errorf("socketPath below %q = %q, %v, want %d bytes", long, got, err, maxSocketPath)
 	}
 	_, err := socketPath(long+"d", "a", "n", "g")
 	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), long) {
@@ -55,7 +55,7 @@ func TestSocketPath_Limit(t *testing.T) {
 	}
 	// The limit is the kernel's, not only ours.
 	dir := shortDir(t)
-	p := filepath.Join(dir, strings.Repeat("s", MaxSocketPath-len(dir)-1))
+	p := filepath.Join(dir, strings.Repeat("s", maxSocketPath-len(dir)-1))
 	l, err := listen(t.Context(), p)
 	if err != nil {
 		t.Fatalf("listen on %d bytes: %v", len(p), err)
@@ -68,11 +68,11 @@ func TestSocketPath_Limit(t *testing.T) {
 func TestRecordSocket_MakesTheDirectory(t *testing.T) {
 	dir := shortDir(t)
 	r := request{Daemon: Daemon{Args: Args{Namespace: "ns", ID: "c1"}, Bundle: dir}, socketDir: dir + "/new"}
-	if _, err := r.recordSocket(); err != nil || filepath.Dir(r.SocketPath) != r.socketDir || mode(t, r.socketDir).Perm() != 0o700 {
+	if err := r.recordSocket(); err != nil || filepath.Dir(r.SocketPath) != r.socketDir || mode(t, r.socketDir).Perm() != 0o700 {
 		t.Errorf("recordSocket with the directory %q = %q, %v, want it made with mode 0700", r.socketDir, r.SocketPath, err)
 	}
 	r.socketDir = "rel"
-	if _, err := r.recordSocket(); !errdefs.IsInvalidArgument(err) {
+	if err := r.recordSocket(); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("recordSocket with the directory %q error = %v, want ErrInvalidArgument", r.socketDir, err)
 	}
 }
@@ -96,19 +96,24 @@ func TestListener_RemovesItsSocket(t *testing.T) {
 	if got, want := mode(t, path), os.ModeSocket|0o600; got != want {
 		t.Errorf("mode of the socket = %v, want %v", got, want)
 	}
-	if err := first.Listener.Close(); err != nil { // as a process that dies does
-		t.Fatal(err)
-	}
+	die(t, first)
 	second, err := listen(t.Context(), path) // replaces the dead one
 	testx.Must(t, err)
 	for _, when := range []string{"once", "again"} { // as a server and the daemon do
-		if err := second.Close(); err != nil {
+		if err := second.Close(); err != nil && when == "once" {
 			t.Errorf("%s: Close = %v", when, err)
 		}
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: lstat = %v, want that it is gone", when, err)
 		}
 	}
+}
+
+// die closes the socket as the end of its process does.
+func die(t *testing.T, l *listener) {
+	t.Helper()
+	l.Listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	testx.Must(t, l.Close())
 }
 
 func TestListen_FullBacklogIsAlive(t *testing.T) {
@@ -135,14 +140,11 @@ func setBacklog(t *testing.T, l *listener, n int) {
 
 // scriptedListener fails with each of its errors and then gives one end of a pipe.
 type scriptedListener struct {
-	net.Listener // nothing but Accept, Addr and Close is called
+	net.Listener // nothing but Accept and Close is called
 	errs         []error
 	accepts      int
-	path         string // needed for Close
 	closed       atomic.Bool
 }
-
-func (l *scriptedListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
 func (l *scriptedListener) Accept() (net.Conn, error) {
 	if l.accepts++; l.accepts <= len(l.errs) {
@@ -199,7 +201,7 @@ func TestListener_AcceptsAfterAnyErrorAndLogsTheFirst(t *testing.T) {
 
 func TestListener_EndsWhenItIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &listener{Listener: &scriptedListener{errs: []error{unix.ENOMEM}, path: filepath.Join(shortDir(t), "s")}}
+		l := &listener{Listener: &scriptedListener{errs: []error{unix.ENOMEM}}}
 		accepted := make(chan error, 1)
 		began := time.Now()
 		logged(t, func() {
@@ -208,11 +210,7 @@ func TestListener_EndsWhenItIsClosed(t *testing.T) {
 				accepted <- err
 			}()
 			synctest.Wait()
-			for range 2 { // as a server and the daemon do
-				if err := l.Close(); err != nil {
-					t.Errorf("Close = %v", err)
-				}
-			}
+			testx.Must(t, l.Close())
 			if err := <-accepted; !errors.Is(err, net.ErrClosed) {
 				t.Errorf("Accept = %v, want net.ErrClosed", err)
 			}

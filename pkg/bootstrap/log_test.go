@@ -44,63 +44,45 @@ func drain(t *testing.T, fd int) string {
 }
 
 func TestLog_NeverBlocksAndCountsWhatItDrops(t *testing.T) {
-	dir := t.TempDir()
-	testx.Must(t, unix.Mkfifo(filepath.Join(dir, "log"), 0o700))
-	l := openLogFifo(filepath.Join(dir, "log")) // with no reader there yet
-	if l == nil {
-		t.Fatal("openLogFifo opened nothing")
-	}
+	path := filepath.Join(t.TempDir(), "log")
+	testx.Must(t, unix.Mkfifo(path, 0o700))
+	l := logFifo{fd: openFifo(path)}        // with no reader there yet
 	defer func() { _ = unix.Close(l.fd) }() // open for the test's length
 	write := func(line string) {
 		t.Helper()
 		if n, err := l.Write([]byte(line)); n != len(line) || err != nil {
-			t.Errorf("Write(%q) = %d, %v, want success", line, n, err)
+			t.Errorf("Write = %d, %v, want success", n, err)
 		}
 	}
 	write("one\n")
 	fill(t, l.fd)
 	write("two\n")
 	write("three\n")
-	got := strings.ReplaceAll(drain(t, l.fd), "x", "")
-	if got != "one\n" {
+	if got := strings.ReplaceAll(drain(t, l.fd), "x", ""); got != "one\n" {
 		t.Errorf("the full fifo held %q, want %q", got, "one\n")
 	}
 	write("four\n")
 	if got, want := drain(t, l.fd), "log was full, 2 lines dropped\nfour\n"; got != want {
 		t.Errorf("after draining the log reads %q, want %q", got, want)
 	}
-}
-
-func TestLog_MarksALineThatWasCut(t *testing.T) {
-	dir := t.TempDir()
-	testx.Must(t, unix.Mkfifo(filepath.Join(dir, "log"), 0o700))
-	l := openLogFifo(filepath.Join(dir, "log"))
-	if l == nil {
-		t.Fatal("openLogFifo opened nothing")
-	}
-	defer func() { _ = unix.Close(l.fd) }() // open for the test's length
-	if _, err := l.Write([]byte(strings.Repeat("y", 1<<20))); err != nil {
-		t.Fatal(err)
-	}
+	write(strings.Repeat("y", 1<<20))
 	if n := len(drain(t, l.fd)); n == 0 || n >= 1<<20 {
 		t.Errorf("the fifo took %d bytes, want a part of 1 MiB", n)
 	}
-	if _, err := l.Write([]byte("next\n")); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := drain(t, l.fd), "\nlog was full, 1 lines dropped\nnext\n"; got != want {
+	write("next\n")
+	if got, want := drain(t, l.fd), "log was full, 1 lines dropped\nnext\n"; got != want {
 		t.Errorf("the log goes on with %q, want %q", got, want)
 	}
 }
 
 func TestLog_TakesFifosOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	if l := openLogFifo(path); l != nil {
-		t.Errorf("openLogFifo without a log = %v, want nil", l)
+	if fd := openFifo(path); fd != -1 {
+		t.Errorf("openFifo without a log = %d, want -1", fd)
 	}
 	testx.Must(t, unix.Mknod(path, unix.S_IFREG|0o600, 0))
-	if l := openLogFifo(path); l != nil {
-		t.Errorf("openLogFifo of a regular file = %v, want nil", l)
+	if fd := openFifo(path); fd != -1 {
+		t.Errorf("openFifo of a regular file = %d, want -1", fd)
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
@@ -28,21 +27,22 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// defaultSocketDir is where containerd's shims keep their sockets.
-const defaultSocketDir = "/run/containerd/s"
-
-// MaxSocketPath is what sun_path holds besides its NUL (unix(7)). containerd lets socket_dir be 42 bytes long, which
-// with a slash and the hash is exactly this.
-const MaxSocketPath = 107
+const (
+	// defaultSocketDir is where containerd's shims keep their sockets.
+	defaultSocketDir = "/run/containerd/s"
+	// maxSocketPath is what sun_path holds besides its NUL (unix(7)). containerd lets socket_dir be 42 bytes long, which
+	// with a slash and the hash is exactly this.
+	maxSocketPath = 107
+)
 
 // socketPath names the socket of a group, as containerd's own shims do (pkg/shim/util_unix.go): containerd finds a
 // leaked one, and two containerds with one state directory stay apart by their address.
 func socketPath(dir, address, namespace, group string) (string, error) {
 	sum := sha256.Sum256([]byte(filepath.Join(address, namespace, group)))
 	p := filepath.Join(dir, fmt.Sprintf("%x", sum))
-	if len(p) > MaxSocketPath {
+	if len(p) > maxSocketPath {
 		return "", fmt.Errorf("socket directory %q: socket path would be %d bytes, limit %d: %w",
-			dir, len(p), MaxSocketPath, errdefs.ErrInvalidArgument)
+			dir, len(p), maxSocketPath, errdefs.ErrInvalidArgument)
 	}
 	return p, nil
 }
@@ -54,27 +54,23 @@ func socketAddress(path string) string { return "unix://" + path }
 // (runtime/v2/shim.go), 2.x where there is no bootstrap.json.
 const addressFile = "address"
 
-// recordSocket finds the container's group, which it returns, and the group's socket. It makes the directory for the
-// socket, and records the socket in the bundle.
-func (r *request) recordSocket() (group string, err error) {
-	if group, err = shimGroup(r.Bundle, r.ID); err != nil {
-		return "", err
+// recordSocket finds the socket of the container's group, makes its directory, and records it in the bundle.
+func (r *request) recordSocket() error {
+	group, err := shimGroup(r.Bundle, r.ID)
+	if err != nil {
+		return err
 	}
 	dir := cmp.Or(r.socketDir, defaultSocketDir)
 	if !filepath.IsAbs(dir) {
-		return "", fmt.Errorf("socket directory %q: not an absolute path: %w", dir, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("socket directory %q: not an absolute path: %w", dir, errdefs.ErrInvalidArgument)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
+		return err
 	}
 	if r.SocketPath, err = socketPath(dir, r.Address, r.Namespace, group); err != nil {
-		return "", err
+		return err
 	}
-	file := filepath.Join(r.Bundle, addressFile)
-	if err := unixfile.Write(file, []byte(socketAddress(r.SocketPath))); err != nil {
-		return "", fmt.Errorf("record socket of bundle %s: %w", r.Bundle, err)
-	}
-	return group, nil
+	return unixfile.Write(filepath.Join(r.Bundle, addressFile), []byte(socketAddress(r.SocketPath)))
 }
 
 // shimGroup names the shim that container id in bundle belongs to: a pod's id, or id itself. A bundle without
@@ -85,10 +81,10 @@ func shimGroup(bundle, id string) (string, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return id, nil
 	}
-	if err != nil {
-		return "", fmt.Errorf("find group of %q: %w", id, err)
+	var group string
+	if err == nil {
+		group, err = groupIn(data, id)
 	}
-	group, err := groupIn(data, id)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", file, err)
 	}
@@ -104,32 +100,18 @@ func groupIn(data []byte, id string) (string, error) {
 		return "", fmt.Errorf("decode: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	// The order is that of containerd's runc shim (cmd/containerd-shim-runc-v2/manager).
-	for _, key := range []string{"io.containerd.runc.v2.group", "io.kubernetes.cri.sandbox-id"} {
-		g := spec.Annotations[key]
-		if g == "" {
-			continue
-		}
-		// The group becomes the tail of a path that is hashed. Were ".." allowed, a container could name the socket of
-		// a shim in another namespace.
-		if path.Clean("/"+g) != "/"+g {
-			return "", fmt.Errorf("annotation %s = %q: must not hold empty, \".\" or \"..\" elements: %w",
-				key, g, errdefs.ErrInvalidArgument)
-		}
-		return g, nil
+	group := cmp.Or(spec.Annotations["io.containerd.runc.v2.group"], spec.Annotations["io.kubernetes.cri.sandbox-id"], id)
+	// The group becomes the tail of a path that is hashed. Were ".." allowed, a container could name the socket of a shim
+	// in another namespace.
+	if path.Clean("/"+group) != "/"+group {
+		return "", fmt.Errorf("annotation for the group of the shim, %q: must not hold empty, \".\" or \"..\" elements: %w",
+			group, errdefs.ErrInvalidArgument)
 	}
-	return id, nil
+	return group, nil
 }
 
-// Three processes remove a socket, each with the lock of the directory:
-//   - a start that fails, or a daemon that ends, while it still listens: listener.Close;
-//   - the next start of the group, if nobody listens any more: listen;
-//   - the delete command, if nobody listens any more: RemoveSocket.
-
 // listen binds path, unless a running shim serves it already: then it returns ErrAlreadyExists. A socket nobody listens
-// on is replaced; any other file stays, and is an error.
-//
-// Test and replacement are one step under the directory's lock, so of two starts one binds and the other finds it
-// listening: the socket listens before the lock is released.
+// on is replaced; any other file stays, and is an error. The directory's lock makes both one step.
 func listen(ctx context.Context, path string) (*listener, error) {
 	unlock, err := unixfile.Lock(ctx, filepath.Dir(path))
 	if err != nil {
@@ -168,7 +150,9 @@ func bind(path string) (*listener, error) {
 	if err = unix.Listen(fd, backlog); err == nil {
 		var l net.Listener
 		if l, err = net.FileListener(f); err == nil {
-			return &listener{Listener: l}, nil
+			l := l.(*net.UnixListener) //nolint:forcetypeassert // of a Unix socket
+			l.SetUnlinkOnClose(true)
+			return &listener{l}, nil
 		}
 	}
 	err = fmt.Errorf("listen on socket %s: %w", path, err)
@@ -197,30 +181,9 @@ func removeUnheard(ctx context.Context, path string) error {
 	return nil
 }
 
-// listener is the socket of the daemon. A pointer, since ttrpc has listeners in a map.
-type listener struct {
-	net.Listener
-	once sync.Once
-	err  error // of Close
-}
-
-// Close implements net.Listener: it removes the socket, and then ends the listener, so that no other start has replaced
-// the socket. Only the first call does anything.
-func (l *listener) Close() error {
-	l.once.Do(func() { l.err = errors.Join(removeOwn(l.Addr().String()), l.Listener.Close()) })
-	return l.err
-}
-
-func removeOwn(path string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	unlock, err := unixfile.Lock(ctx, filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	return unixfile.Remove(path)
-}
+// listener is the socket of the daemon. Its first Close removes the socket before it ends the listener: as long as that
+// one is there, no start replaces it. A pointer, since ttrpc has listeners in a map.
+type listener struct{ net.Listener }
 
 // Bounds on the wait after an error of accept, each twice as long as the one before. containerd waits 2 s for a State.
 const (
@@ -228,9 +191,8 @@ const (
 	lastAccept  = 100 * time.Millisecond
 )
 
-// Accept implements net.Listener: it accepts until l is closed. Any other error is temporary: a machine without memory
-// or descriptors gets some again, or a client has gone before it was accepted. Most of these errors, such as ENOMEM and
-// ENOBUFS, would end a ttrpc server, and with it the shim. Of the errors until the next connection it logs the first.
+// Accept implements net.Listener: it accepts until l is closed. Any other error is temporary, such as ENOMEM, which would
+// end a ttrpc server, and with it the shim. Of the errors until the next connection it logs the first.
 func (l *listener) Accept() (net.Conn, error) {
 	for wait := firstAccept; ; wait = min(2*wait, lastAccept) {
 		conn, err := l.Listener.Accept()
@@ -244,33 +206,6 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// ping returns nil once the daemon behind path answers a request, whatever the answer. A socket that accepts is not
-// enough: it listens before its daemon runs, and the daemon may still fail.
-func ping(ctx context.Context, path, id string) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
-	for errors.Is(err, unix.EAGAIN) { // the backlog is full (connect(2))
-		select {
-		case <-time.After(2 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("ping: %w", err)
-		}
-		conn, err = new(net.Dialer).DialContext(ctx, "unix", path)
-	}
-	if err != nil {
-		return fmt.Errorf("ping: %w", err)
-	}
-	client := ttrpc.NewClient(conn)
-	defer func() { _ = client.Close() }() // the answer is in, or there is none
-	_, err = taskapi.NewTTRPCTaskClient(client).Connect(ctx, &taskapi.ConnectRequest{ID: id})
-	if ctx.Err() != nil {
-		return fmt.Errorf("ping %s: %w", path, ctx.Err())
-	}
-	if _, answered := status.FromError(err); answered {
-		return nil
-	}
-	return fmt.Errorf("ping %s: %w", path, err)
-}
-
 // RemoveSocket removes the socket that start recorded in bundle, if nobody listens on the socket.
 func RemoveSocket(ctx context.Context, bundle string) error {
 	data, err := os.ReadFile(filepath.Join(bundle, addressFile))
@@ -282,7 +217,7 @@ func RemoveSocket(ctx context.Context, bundle string) error {
 	}
 	path, ok := strings.CutPrefix(string(data), socketAddress(""))
 	if !ok || !filepath.IsAbs(path) {
-		return fmt.Errorf("%q in %s is no socket: %w", data, filepath.Join(bundle, addressFile), errdefs.ErrInvalidArgument)
+		return fmt.Errorf("address %q in bundle %s is no socket: %w", data, bundle, errdefs.ErrInvalidArgument)
 	}
 	unlock, err := unixfile.Lock(ctx, filepath.Dir(path))
 	if errors.Is(err, os.ErrNotExist) {
@@ -310,24 +245,40 @@ const (
 // refused. No other error proves that: this process or the shim may lack descriptors or memory, and connections to a
 // process that is dying are reset. So Serves tries again until ctx ends, which is an error.
 func Serves(ctx context.Context, socket, id string) (bool, error) {
-	var last error
 	for {
-		try, cancel := context.WithTimeout(ctx, hangTimeout)
-		err := ping(try, socket, id)
-		hangs := try.Err() != nil && ctx.Err() == nil
+		hangs, cancel := context.WithTimeout(ctx, hangTimeout)
+		err := ping(hangs, socket, id)
+		hung := hangs.Err() != nil && ctx.Err() == nil
 		cancel()
 		switch {
+		case err == nil, hung:
+			return true, nil
 		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
 			return false, nil
-		case err == nil, hangs:
-			return true, nil
-		case last == nil || !errors.Is(err, context.DeadlineExceeded): // a try that was cut short says nothing
-			last = err
 		}
 		select {
 		case <-time.After(serveAgain):
 		case <-ctx.Done():
-			return false, fmt.Errorf("socket %s: neither an answer nor a refusal: %w: %w", socket, last, errdefs.ErrUnavailable)
+			return false, fmt.Errorf("socket %s: neither an answer nor a refusal: %w: %w", socket, err, errdefs.ErrUnavailable)
 		}
 	}
+}
+
+// ping returns nil if the daemon at socket answers a request, whatever the answer, or its backlog is full (connect(2)).
+// A socket that accepts is not enough: that of a process that is dying does.
+func ping(ctx context.Context, socket, id string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if errors.Is(err, unix.EAGAIN) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	client := ttrpc.NewClient(conn)
+	defer func() { _ = client.Close() }() // the answer is in, or there is none
+	_, err = taskapi.NewTTRPCTaskClient(client).Connect(ctx, &taskapi.ConnectRequest{ID: id})
+	if _, answered := status.FromError(err); answered {
+		return nil
+	}
+	return err
 }

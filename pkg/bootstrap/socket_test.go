@@ -62,9 +62,7 @@ func TestRemoveSocket_KeepsThatOfALivingShim(t *testing.T) {
 	testx.Must(t, os.Mkdir(bundle, 0o700))
 	a := Args{Namespace: "ns", ID: "c1", Address: "/a"}
 	r := request{Daemon: Daemon{Args: a, Bundle: bundle}, socketDir: dir}
-	if _, err := r.recordSocket(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, r.recordSocket())
 	path := r.SocketPath
 	l, err := listen(t.Context(), path)
 	testx.Must(t, err)
@@ -78,7 +76,9 @@ func TestRemoveSocket_KeepsThatOfALivingShim(t *testing.T) {
 		if _, err := os.Lstat(path); (err == nil) != step.left {
 			t.Errorf("%s: socket left = %t, want %t", step.name, err == nil, step.left)
 		}
-		_ = l.Listener.Close() // the shim dies; the second time it is closed already
+		if step.left {
+			die(t, l)
+		}
 	}
 }
 
@@ -101,7 +101,7 @@ func TestServes(t *testing.T) {
 	go func() { // a shim that dies once it has been connected to
 		defer close(dead)
 		conn, err := l.Accept()
-		_ = l.Listener.Close()
+		die(t, l)
 		if err == nil {
 			_ = conn.Close()
 		}

@@ -28,7 +28,6 @@ import (
 
 	bootstrapapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -39,16 +38,12 @@ import (
 // startTimeout bounds start, once its input has ended. containerd sets none: it waits for the end of our output.
 const startTimeout = 10 * time.Second
 
-// joinAttempts bounds how often start meets a socket whose daemon dies before it answers.
-const joinAttempts = 3
-
 // Start answers `start`: it becomes the daemon of the container's group, or finds that it is running, and writes the
 // socket's address to stdout in the form that the caller reads. Until then nothing is written anywhere but to the log.
 // It returns when the daemon ends. It is called on the main goroutine.
 //
 // It runs in a process that detach.c split off. The original process, for which containerd waits, exits once containerd
-// has its answer; after an error it exits as this one does, and there is neither daemon nor socket. Killing the
-// original also kills this process, which may leave a socket on which nobody listens.
+// has its answer, or as this one does. Killing the original also kills this process, which may leave a dead socket.
 func Start(a Args, stdin *os.File, serve ServeFunc) error {
 	d, l, err := begin(a, stdin)
 	if err != nil {
@@ -86,72 +81,33 @@ func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
 	if r.Options, err = parseOptions(r.extensions, a.Defaults, a.Namespace); err != nil {
 		return Daemon{}, nil, err
 	}
-	group, err := r.recordSocket()
-	if err != nil {
+	if err := r.recordSocket(); err != nil {
 		return Daemon{}, nil, err
 	}
 	answer, err := encodeAnswer(r.version, socketAddress(r.SocketPath))
 	if err != nil {
 		return Daemon{}, nil, err
 	}
-	l, err := listenOrJoin(ctx, r.SocketPath, group, a.ID)
-	if err != nil {
+	l, err := listen(ctx, r.SocketPath)
+	switch {
+	case errors.Is(err, errdefs.ErrAlreadyExists):
+		return Daemon{}, nil, reply(answer) // the group has a daemon
+	case err != nil:
 		return Daemon{}, nil, err
 	}
-	if l == nil {
-		return Daemon{}, nil, reply(ctx, syscall.Stdout, answer)
-	}
-	if err := detach(ctx, r.Daemon, answer); err != nil {
+	if err := detach(r.Daemon, answer); err != nil {
 		return Daemon{}, nil, errors.Join(err, l.Close())
 	}
 	return r.Daemon, l, nil
 }
 
-// reply writes the answer to stdout. It does not use an [os.File], which ends the program if containerd has hung up.
-// ctx has a deadline, which bounds the wait for room in a pipe that somebody made non-blocking.
-func reply(ctx context.Context, stdout int, answer []byte) error {
-	deadline, _ := ctx.Deadline()
-	for len(answer) > 0 {
-		n, err := unix.Write(stdout, answer)
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EAGAIN):
-			if ctx.Err() != nil {
-				return fmt.Errorf("write stdout: it is full, and nobody reads: %w", ctx.Err())
-			}
-			wait := max(1, int(time.Until(deadline).Milliseconds())) // in ms; a negative one means forever
-			_, err := unix.Poll([]unix.PollFd{{Fd: int32(stdout), Events: unix.POLLOUT}}, wait)
-			if err != nil && !errors.Is(err, unix.EINTR) {
-				return os.NewSyscallError("poll", err)
-			}
-		case err != nil:
-			return &os.PathError{Op: "write", Path: os.Stdout.Name(), Err: err}
-		default:
-			answer = answer[n:]
-		}
+// reply writes the answer to stdout, at once: a pipe takes as much as that whole (pipe(7)). It does not use an
+// [os.File], which ends the program if containerd has hung up.
+func reply(answer []byte) error {
+	if _, err := unix.Write(syscall.Stdout, answer); err != nil {
+		return &os.PathError{Op: "write", Path: os.Stdout.Name(), Err: err}
 	}
 	return nil
-}
-
-// listenOrJoin listens on path, or returns nil if the group has a running daemon there.
-func listenOrJoin(ctx context.Context, path, group, id string) (*listener, error) {
-	for range joinAttempts {
-		l, err := listen(ctx, path)
-		if !errors.Is(err, errdefs.ErrAlreadyExists) {
-			return l, err
-		}
-		err = ping(ctx, path, id)
-		if err == nil {
-			log.L.WithField("group", group).Debug("joined the group's shim")
-			return nil, nil
-		}
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("join the shim of group %q: %w", group, err)
-		}
-		// It died between listening and answering: another start failed, or the last container of the pod is gone. The
-		// socket is dead now, and the next attempt replaces it.
-	}
-	return nil, fmt.Errorf("join the shim of group %q: it ended %d times: %w", group, joinAttempts, errdefs.ErrUnavailable)
 }
 
 // request is what containerd asks of start, whichever generation asked, and the daemon that it leads to.
@@ -165,8 +121,7 @@ type request struct {
 // maxInput bounds stdin. containerd's own shims use the same bound (pkg/shim/shim.go).
 const maxInput = 10 << 20
 
-// ReadInput reads stdin to its end. A terminal counts as empty: a person who tries the command by hand should get an
-// answer, not a prompt that waits for ever.
+// ReadInput reads stdin to its end. A terminal, of a person who tries the command by hand, counts as empty.
 func ReadInput(stdin *os.File) ([]byte, error) {
 	if _, err := unix.IoctlGetTermios(int(stdin.Fd()), unix.TCGETS); err == nil {
 		return nil, nil
@@ -181,10 +136,9 @@ func ReadInput(stdin *os.File) ([]byte, error) {
 	return data, nil
 }
 
-// parseRequest decodes stdin of start. The bytes do not say what they are: containerd 2.3 and later send
-// BootstrapParams, all before it send an Any of options or nothing, and each message decodes as the other since both
-// begin with two length-delimited fields. Identity decides: only BootstrapParams repeat -id and -namespace.
-// legacy finds the version when the input is not BootstrapParams.
+// parseRequest decodes stdin of start: BootstrapParams of containerd 2.3 and later, or an Any of options or nothing. Each
+// message decodes as the other, since both begin with two length-delimited fields. Only BootstrapParams repeat -id and
+// -namespace. legacy finds the version when the input is not BootstrapParams.
 func parseRequest(input []byte, a Args, legacy func() protocolVersion) (request, error) {
 	r := request{Daemon: Daemon{Args: a, TTRPCAddress: os.Getenv("TTRPC_ADDRESS")}}
 	if len(input) == 0 {
@@ -228,9 +182,7 @@ func (r request) fill(p *bootstrapapi.BootstrapParams) request {
 	return r
 }
 
-// encodeAnswer encodes the answer to start. Version 3 of the protocol also tells containerd 2.x that the shim groups a
-// pod's containers and serves streams. No form ends in a newline: 0x0a would be read as a field of the protobuf
-// form.
+// encodeAnswer encodes the answer to start. No form ends in a newline: 0x0a would be read as a field of protobuf.
 func encodeAnswer(v protocolVersion, address string) ([]byte, error) {
 	result := &bootstrapapi.BootstrapResult{Version: 3, Address: address, Protocol: "ttrpc"}
 	switch v {
@@ -267,9 +219,8 @@ func parseOptions(list []*anypb.Any, defaults *options.Defaults, namespace strin
 //	2.3-        BootstrapParams "2"               protobuf, else JSON or plain   3
 //
 // 1.6 passes the whole text to the dialler (runtime/v2/binary.go), so JSON would be taken for a socket path. 1.7 and
-// 2.0 send the same arguments, environment and stdin (their Command functions differ only in import paths), so what
-// tells them apart is the caller itself: the module path in the build information of the parent's executable. Where
-// that says nothing (stripped build information, a product that embeds containerd) version 2 is right for all.
+// 2.0 send the same, so the module path in the build information of the parent's executable tells them apart. Where that
+// says nothing (stripped build information, a product that embeds containerd) version 2 is right for all.
 type protocolVersion int
 
 const (
@@ -282,8 +233,7 @@ const (
 // containerd2 is the module path of containerd 2.x. 1.x has the same without the suffix.
 const containerd2 = "github.com/containerd/containerd/v2"
 
-// legacyVersion finds the version of a containerd before 2.3. lookup is os.LookupEnv; caller reads the build
-// information of the program that started us.
+// legacyVersion finds the version of a containerd before 2.3. lookup is os.LookupEnv; caller is callerBuild.
 func legacyVersion(lookup func(string) (string, bool), caller func() (*debug.BuildInfo, error)) protocolVersion {
 	if _, ok := lookup("MAX_SHIM_VERSION"); !ok {
 		return plainAddress
@@ -298,8 +248,8 @@ func legacyVersion(lookup func(string) (string, bool), caller func() (*debug.Bui
 	return jsonVersion2
 }
 
-// callerBuild reads the build information of the caller's running image. The path in -publish-binary would not do:
-// after an upgrade it may hold the next generation while the old one still runs.
+// callerBuild reads the build information of the caller's running image. After an upgrade the file that -publish-binary
+// names may be the next generation's.
 func callerBuild() (*debug.BuildInfo, error) {
 	return buildinfo.ReadFile(fmt.Sprintf("/proc/%d/exe", caller()))
 }

@@ -162,7 +162,8 @@ func TestStart_AfterOneThatWasKilled(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return l.Listener.Close()
+			die(t, l)
+			return nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,9 +171,9 @@ func TestStart_AfterOneThatWasKilled(t *testing.T) {
 			b := w.bundle("c1", "")
 			r := request{Daemon: Daemon{Args: Args{Namespace: "ns1", ID: "c1", Address: "/p.sock"}, Bundle: b}, socketDir: w.mkdir("s")}
 			for _, action := range []string{"delete", "start"} {
-				_, err := r.recordSocket()
+				testx.Must(t, r.recordSocket())
 				path := r.SocketPath
-				testx.Must(t, errors.Join(err, make(path)))
+				testx.Must(t, make(path))
 				if action == "delete" {
 					if got := w.shim(b, nil, "delete"); got.code != 0 || got.stderr != "" {
 						t.Errorf("delete = %+v", got)
