@@ -95,7 +95,7 @@ func TestStart_ThatIsKilled(t *testing.T) {
 	for name, ofChild := range map[string]bool{"the process that containerd waits for": false, "its child": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnv(t)
-			unlock, err := unixfile.TryLock(w.mkdir("s"))
+			unlock, err := unixfile.Lock(t.Context(), w.mkdir("s"))
 			testx.Must(t, err)
 			defer unlock()
 			cmd := w.command(w.bundle("c1", ""), w.params("c1"), "start")

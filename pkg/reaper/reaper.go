@@ -8,9 +8,8 @@
 // waiter, and a wait for "any child" would steal its exit status. So the reaper only peeks for a dead child (waitid(2),
 // WNOWAIT) and reaps it by pid once it knows that nobody else will.
 //
-// [Reaper.Run] is the one goroutine, and the only one that reaps. It has no timer and sleeps until a child dies. The
-// lock is held for one child at a time, since a container can make orphans without end, and never across a call that
-// blocks.
+// [Reaper.Run] is the one goroutine, and the only one that reaps. The lock is held for one child at a time, since a
+// container can make orphans without end, and never across a call that blocks.
 package reaper
 
 import (
@@ -31,24 +30,22 @@ type Reaper struct {
 	suspended int // callers of Suspend that have not resumed yet
 	// +checklocks:mu
 	registered map[int]struct{} // children with a waiter
-	again      chan struct{}    // holds one if Run is to look at all children again
+	look       chan os.Signal   // holds one if Run is to look at all children
 }
 
 // New returns a Reaper that reaps nothing until Run.
-func New() *Reaper { return &Reaper{registered: map[int]struct{}{}, again: make(chan struct{}, 1)} }
+func New() *Reaper { return &Reaper{registered: map[int]struct{}{}, look: make(chan os.Signal, 1)} }
 
 // Run reaps orphans until ctx ends.
 func (r *Reaper) Run(ctx context.Context) {
-	sigchld := make(chan os.Signal, 1) // one pending signal is enough: all children are looked at
-	signal.Notify(sigchld, unix.SIGCHLD)
-	defer signal.Stop(sigchld)
+	signal.Notify(r.look, unix.SIGCHLD)
+	defer signal.Stop(r.look)
 	for ctx.Err() == nil {
 		if r.reap() {
 			continue
 		}
 		select {
-		case <-sigchld:
-		case <-r.again:
+		case <-r.look:
 		case <-ctx.Done():
 		}
 	}
@@ -57,7 +54,7 @@ func (r *Reaper) Run(ctx context.Context) {
 // lookAgain has Run look at all children again.
 func (r *Reaper) lookAgain() {
 	select {
-	case r.again <- struct{}{}:
+	case r.look <- unix.SIGCHLD:
 	default: // it is going to
 	}
 }

@@ -10,9 +10,10 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // TestMain makes the test process a subreaper, as the shim is.
@@ -32,39 +33,20 @@ func orphan(t *testing.T, r *Reaper) int {
 	defer release()
 	// The grandchild waits on a pipe, so that it dies when the test says so.
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	defer write.Close()
 	cmd := exec.Command("/bin/sh", "-c", "cat >/dev/null 2>&1 <&3 & echo $!")
 	cmd.ExtraFiles = []*os.File{read}
 	out, err := cmd.Output()
 	_ = read.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	var pid int
-	if _, err := fmt.Sscan(string(out), &pid); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fmt.Sscan(string(out), &pid)
+	testx.Must(t, err)
 	return pid
 }
 
 func exists(pid int) bool { return unix.Kill(pid, 0) == nil }
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	end := time.After(10 * time.Second)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatal("not within 10 s: " + what)
-		}
-	}
-}
 
 func run(t *testing.T, r *Reaper) {
 	t.Helper()
@@ -78,7 +60,7 @@ func TestReaper_ReapsAnOrphan(t *testing.T) {
 	r := New()
 	run(t, r)
 	pid := orphan(t, r)
-	eventually(t, "the orphan is reaped", func() bool { return !exists(pid) })
+	testx.Eventually(t, "the orphan is reaped", func() bool { return !exists(pid) })
 }
 
 func TestRegister_LeavesTheChildToItsWaiter(t *testing.T) {
@@ -87,9 +69,7 @@ func TestRegister_LeavesTheChildToItsWaiter(t *testing.T) {
 	for range 100 {
 		release := r.Suspend()
 		cmd := exec.Command("/bin/sh", "-c", "exit 7")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testx.Must(t, cmd.Start())
 		r.Register(cmd.Process.Pid)
 		release()
 		err := cmd.Wait()
@@ -107,26 +87,24 @@ func TestUnregister_ReapsOrphansBehindTheChild(t *testing.T) {
 	run(t, r)
 	release := r.Suspend()
 	cmd := exec.Command("/bin/true")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, cmd.Start())
 	r.Register(cmd.Process.Pid)
 	release()
-	eventually(t, "the owned child is dead", func() bool { return state(t, cmd.Process.Pid) == "Z" })
+	testx.Eventually(t, "the owned child is dead", func() bool { return state(t, cmd.Process.Pid) == "Z" })
 	pid := orphan(t, r)
-	eventually(t, "the orphan is dead", func() bool { s := state(t, pid); return s == "Z" || s == "" })
+	testx.Eventually(t, "the orphan is dead", func() bool { s := state(t, pid); return s == "Z" || s == "" })
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("the owned child's status was stolen: %v", err)
 	}
 	r.Unregister(cmd.Process.Pid)
-	eventually(t, "the orphan is reaped", func() bool { return !exists(pid) })
+	testx.Eventually(t, "the orphan is reaped", func() bool { return !exists(pid) })
 }
 
 // Who only waited for a child would go on reaping as long as a container makes orphans.
 func TestUnregister_LeavesOrphansToRun(t *testing.T) {
 	r := New()
 	pid := orphan(t, r)
-	eventually(t, "the orphan is dead", func() bool { return state(t, pid) == "Z" })
+	testx.Eventually(t, "the orphan is dead", func() bool { return state(t, pid) == "Z" })
 	r.Suspend()()
 	r.Register(pid + 1)
 	r.Unregister(pid + 1)
@@ -134,7 +112,7 @@ func TestUnregister_LeavesOrphansToRun(t *testing.T) {
 		t.Errorf("the state of the orphan is %q, want Z: nobody has called Run", got)
 	}
 	run(t, r)
-	eventually(t, "the orphan is reaped", func() bool { return !exists(pid) })
+	testx.Eventually(t, "the orphan is reaped", func() bool { return !exists(pid) })
 }
 
 func TestSuspend_KeepsUnregisteredChildren(t *testing.T) {
@@ -142,10 +120,8 @@ func TestSuspend_KeepsUnregisteredChildren(t *testing.T) {
 	run(t, r)
 	release := r.Suspend()
 	cmd := exec.Command("/bin/true")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the child is dead", func() bool { return state(t, cmd.Process.Pid) == "Z" })
+	testx.Must(t, cmd.Start())
+	testx.Eventually(t, "the child is dead", func() bool { return state(t, cmd.Process.Pid) == "Z" })
 	r.reap()
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("the child's status was stolen: %v", err)

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package unixfile provides for files what package os lacks: replacement and removal without a race, locks that end
-// with a context, openat2(2). Its only goroutines are those of [Within].
-// It has no state.
+// with a context, openat2(2). It has no state. Its only goroutines are those of [Within].
 package unixfile
 
 import (
@@ -30,27 +29,32 @@ func Write(path string, data []byte) error {
 	return WriteIn(dir, filepath.Base(path), data, 0o600)
 }
 
-// WriteIn replaces the file name of dir, or makes it. A reader sees the old content or the new one, and so does one
-// after a crash of this process; a crash of the machine may lose both. Until then the new content is in a file beside
-// it whose name begins with a dot and cannot be guessed: clients choose the names of verdicts, for example.
+// WriteIn replaces the file name of dir, or makes it. A reader sees the old content or the new one, also after a crash of
+// this process; a crash of the machine may lose both. Until then the new content is in a file beside it whose name cannot
+// be guessed: clients choose the names of verdicts, for example.
 func WriteIn(dir *os.Root, name string, data []byte, mode os.FileMode) error {
-	return replace(dir, name, func(next string) error {
-		// O_EXCL follows no link that somebody else may have put there.
-		f, err := dir.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return err
-		}
-		_, err = f.Write(data)
-		return errors.Join(err, f.Chmod(mode), f.Close()) // whatever the umask is
-	})
+	next := ".new-" + rand.Text()
+	// O_EXCL follows no link that somebody else may have put there.
+	f, err := dir.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(mode), f.Close()) // whatever the umask is
+	if err == nil {
+		err = dir.Rename(next, name)
+	}
+	if err != nil {
+		_ = dir.Remove(next) // the first error counts
+	}
+	return err
 }
 
 // varRun is a link to /run on most machines, as many paths of configurations say.
 const varRun = "/var/run"
 
 // OpenDir opens a directory for files that somebody outside may name, such as one of a volume. It follows no link but
-// /var/run: a container could make one that leads elsewhere on the host. What is done in the directory is done there,
-// whatever takes its place meanwhile. The error of a path with a link is ELOOP.
+// /var/run, and returns ELOOP: a container could make one that leads elsewhere on the host.
 func OpenDir(path string) (*os.Root, error) {
 	if below, ok := strings.CutPrefix(path+"/", varRun+"/"); ok {
 		if target, err := filepath.EvalSymlinks(varRun); err == nil {
@@ -76,8 +80,7 @@ func WriteJSON(path string, value any) error {
 	return Write(path, data)
 }
 
-// ReadJSON reads the JSON in the file at path. What is wrong with the content is an error of go-json-experiment's
-// package json/v1, and no os.PathError.
+// ReadJSON reads the JSON in the file at path. The error of a malformed content is no os.PathError.
 func ReadJSON(path string, value any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -87,28 +90,6 @@ func ReadJSON(path string, value any) error {
 		return fmt.Errorf("%s: %w", filepath.Base(path), err)
 	}
 	return nil
-}
-
-// Symlink makes a link to target at path, in place of whatever file is there.
-func Symlink(target, path string) error {
-	dir, err := os.OpenRoot(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close() //nolint:errcheck // nothing was written
-	return replace(dir, filepath.Base(path), func(next string) error { return dir.Symlink(target, next) })
-}
-
-func replace(dir *os.Root, name string, create func(next string) error) error {
-	next := ".new-" + rand.Text()
-	err := create(next)
-	if err == nil {
-		err = dir.Rename(next, name)
-	}
-	if err != nil {
-		_ = dir.Remove(next) // it may not be there
-	}
-	return err
 }
 
 // Remove removes the file or the empty directory at path, if there is one.
@@ -129,21 +110,27 @@ func removed(path string, err error) error {
 	return err
 }
 
-// ErrLocked is the error of a lock that somebody else holds.
-var ErrLocked = errors.New("another process holds the lock")
-
-// TryLock takes the exclusive lock of a directory (flock(2)), until unlock is called or the process ends. A lock file
-// in it could never be removed safely.
-func TryLock(dir string) (unlock func(), err error) {
+// Lock takes the exclusive lock of a directory (flock(2)), until unlock is called or the process ends. It tries until ctx
+// ends: flock(2) itself would wait without a bound. The waits double up to 8 ms: the delete commands of a pod's containers
+// may all wait for one, and would otherwise take its CPU time. A lock file in the directory could never be removed safely.
+func Lock(ctx context.Context, dir string) (unlock func(), err error) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
-	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+	const first, last = time.Millisecond, 8 * time.Millisecond
+	for wait := first; ; wait = min(2*wait, last) {
 		err = unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	}
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = ErrLocked
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			break
+		}
+		select {
+		case <-time.After(wait):
+			continue
+		case <-ctx.Done():
+			err = fmt.Errorf("another process holds it: %w", ctx.Err())
+		}
+		break
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), d.Close())
@@ -153,24 +140,6 @@ func TryLock(dir string) (unlock func(), err error) {
 		_ = unix.Flock(int(d.Fd()), unix.LOCK_UN) // cannot fail on a lock that is held
 		_ = d.Close()                             // opened for the lock only
 	}, nil
-}
-
-// Lock is TryLock, but tries again until ctx ends: flock(2) itself would wait without a bound. The waits between the
-// tries double up to 8 ms: the delete commands of a pod's containers all wait for the one that removes the pod, and
-// would otherwise take its CPU time.
-func Lock(ctx context.Context, dir string) (unlock func(), err error) {
-	const first, last = time.Millisecond, 8 * time.Millisecond
-	for wait := first; ; wait = min(2*wait, last) {
-		unlock, err := TryLock(dir)
-		if !errors.Is(err, ErrLocked) {
-			return unlock, err
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
-		}
-	}
 }
 
 // Within runs f, which asks a file system that may not answer, and returns its error. When timeout has expired, the
@@ -192,7 +161,7 @@ func Within(timeout time.Duration, f func() error) error {
 const openTimeout = 5 * time.Second
 
 // Openat2 is openat2(2). It tries again if a rename or a mount elsewhere on the machine got in the way of a path with
-// "..", for some seconds at most.
+// "..".
 func Openat2(dir int, path string, how *unix.OpenHow) (fd int, err error) {
 	for start := time.Now(); ; {
 		fd, err := unix.Openat2(dir, path, how)

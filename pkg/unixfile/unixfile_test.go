@@ -6,7 +6,6 @@ package unixfile
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,38 +44,15 @@ func TestWrite_ReaderSeesOneOrTheOther(t *testing.T) {
 	}
 }
 
-func TestReplace_FailureLeavesNothing(t *testing.T) {
+func TestWrite_FailureLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	taken := filepath.Join(dir, "taken")
 	testx.Must(t, os.Mkdir(taken, 0o700))
-	if Write(taken, nil) == nil || Symlink("/", taken) == nil {
+	if Write(taken, nil) == nil {
 		t.Error("a directory was replaced")
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("left %v, %v, want the directory alone", left, err)
-	}
-}
-
-// Clients choose the names of some files. None is that of the new content of another.
-func TestWrite_LeavesAllOtherFilesAlone(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "f")
-	other := fmt.Sprintf("%s.%d", path, os.Getpid())
-	testx.Must(t, errors.Join(Write(other, []byte("other")), Write(path, nil)))
-	if got, err := os.ReadFile(other); string(got) != "other" {
-		t.Errorf("the other file has %q, %v", got, err)
-	}
-	root, err := os.OpenRoot(dir)
-	testx.Must(t, err)
-	defer root.Close()
-	err = replace(root, "f", func(next string) error {
-		if next[0] != '.' || filepath.Base(next) != next {
-			t.Errorf("the new content is in %s, want a name with a dot, beside f", next)
-		}
-		return root.Symlink("x", next)
-	})
-	if err != nil {
-		t.Error(err)
 	}
 }
 
@@ -90,14 +66,10 @@ func TestOpenDir_IsNotLedElsewhere(t *testing.T) {
 	dir, err := OpenDir(filepath.Join(volume, "dir"))
 	testx.Must(t, err)
 	defer dir.Close()
-	must := func(err error) {
-		t.Helper()
-		testx.Must(t, err)
-	}
-	must(os.WriteFile(filepath.Join(host, "f"), []byte("host"), 0o600))
-	must(os.Rename(filepath.Join(volume, "dir"), filepath.Join(volume, "away")))
-	must(os.Symlink(host, filepath.Join(volume, "dir")))
-	must(WriteIn(dir, "f", []byte("ours"), 0o644))
+	testx.Write(t, filepath.Join(host, "f"), "host")
+	testx.Must(t, os.Rename(filepath.Join(volume, "dir"), filepath.Join(volume, "away")))
+	testx.Must(t, os.Symlink(host, filepath.Join(volume, "dir")))
+	testx.Must(t, WriteIn(dir, "f", []byte("ours"), 0o644))
 	for path, want := range map[string]string{filepath.Join(host, "f"): "host", filepath.Join(volume, "away/f"): "ours"} {
 		if got, err := os.ReadFile(path); string(got) != want {
 			t.Errorf("%s = %q, %v, want %q", path, got, err, want)
@@ -134,16 +106,6 @@ func TestOpenDir_FollowsVarRun(t *testing.T) {
 	}
 }
 
-func TestSymlink_ReplacesAnother(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "l")
-	for _, target := range []string{"/a", "/b"} {
-		testx.Must(t, Symlink(target, path))
-		if got, err := os.Readlink(path); got != target || err != nil {
-			t.Errorf("link to %q, %v, want %q", got, err, target)
-		}
-	}
-}
-
 func TestRemove_OfNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	if err := errors.Join(Write(path, nil), Remove(path), Remove(path)); err != nil {
@@ -164,19 +126,13 @@ func TestLock_GivesUpWithItsContext(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("Lock of a locked directory = %v, want DeadlineExceeded that names it", err)
 	}
-	if _, err := TryLock(dir); !errors.Is(err, ErrLocked) {
-		t.Errorf("TryLock of a locked directory = %v, want ErrLocked", err)
+	unlock()
+	if unlock, err = Lock(t.Context(), dir); err != nil {
+		t.Fatalf("Lock after unlock = %v", err)
 	}
 	unlock()
-	if unlock, err = TryLock(dir); err != nil {
-		t.Fatalf("TryLock after unlock = %v", err)
-	}
-	unlock()
-}
-
-func TestLock_OfADirectoryThatIsGone(t *testing.T) {
-	if _, err := TryLock(filepath.Join(t.TempDir(), "gone")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("TryLock = %v, want not exist", err)
+	if _, err := Lock(t.Context(), dir+"/gone"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Lock of a directory that is gone = %v, want not exist", err)
 	}
 }
 
