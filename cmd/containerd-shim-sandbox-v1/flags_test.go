@@ -38,7 +38,7 @@ func TestParseFlags(t *testing.T) {
 			flags{Args: bootstrap.Args{Namespace: "ns", ID: "c1"}, action: "start"},
 		},
 		{"the daemon, with double dashes", "--namespace ns --id c1", flags{Args: bootstrap.Args{Namespace: "ns", ID: "c1"}}},
-		{"sockets to serve on", "-namespace ns -id c1 -socket /s -debug-socket /d", flags{Args: bootstrap.Args{Namespace: "ns", ID: "c1"}, socket: "/s"}},
+		{"sockets to serve on", "-namespace ns -id c1 -socket /s -debug-socket /d", flags{Args: bootstrap.Args{Namespace: "ns", ID: "c1"}}},
 		{"-v", "-v", flags{version: true}},
 		{"--version", "--version", flags{version: true}},
 		{"-info", "-info", flags{info: true}},
@@ -123,7 +123,7 @@ func TestRun_ByHand(t *testing.T) {
 		{"no arguments is wrong use", nil, 2, "", string(golden)},
 		{"an unknown flag is wrong use", []string{"-nope"}, 2, "", string(golden)},
 		{"an unknown action is wrong use", []string{"-namespace", "n", "-id", "i", "stop"}, 2, "", string(golden)},
-		{"a daemon by hand without a socket is wrong use", []string{"-namespace", "n", "-id", "i"}, 2, "", string(golden)},
+		{"no action is wrong use", []string{"-namespace", "n", "-id", "i"}, 2, "", string(golden)},
 		{"flags without ids are wrong use", []string{"start"}, 2, "", string(golden)},
 		{
 			"a bad id is one line, since containerd quotes it",

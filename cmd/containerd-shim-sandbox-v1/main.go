@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command containerd-shim-sandbox-v1 is a containerd shim v2 runtime (io.containerd.sandbox.v1). It is one binary in
-// five roles, distinguished by its arguments: `start` becomes the daemon or joins the pod's, `delete` cleans up after a
-// dead daemon, `init` is the first stage of what libcontainer starts, -info and -v describe the runtime, and without an
-// action it is a daemon on the socket that -socket names.
+// four roles, distinguished by its arguments: `start` becomes the daemon or joins the pod's, `delete` cleans up after a
+// dead daemon, `init` is the first stage of what libcontainer starts, and -info and -v describe the runtime.
 //
 // This package holds the arguments, the help, and what joins the other packages (serve.go).
 package main
@@ -110,11 +109,6 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFu
 		return deleteBundle(f, stdout, cleanup.Request{
 			Container: ociruntime.Remove, Pod: pod.Remove, Serves: bootstrap.Serves, Extensions: extensions(),
 		})
-	case "":
-		if f.socket == "" {
-			return fmt.Errorf("no action given, and no -socket to serve on: %w", errUsage)
-		}
-		return bootstrap.ServeOn(f.Args, f.socket, serve)
 	default:
 		return fmt.Errorf("action %q: not one of start, delete: %w", f.action, errUsage)
 	}
@@ -141,7 +135,6 @@ func checkRelease(release string) error {
 type flags struct {
 	bootstrap.Args
 	bundle  string // given only with delete
-	socket  string // for a daemon that is run by hand: serve here
 	version bool
 	info    bool
 	help    bool
@@ -155,12 +148,12 @@ func parseFlags(args []string) (flags, error) {
 	set.SetOutput(io.Discard) // start may write nothing but its answer; run prints the error
 	set.StringVar(&f.Namespace, "namespace", "", "")
 	set.StringVar(&f.Address, "address", "", "")
-	// These are taken for compatibility: events go over ttrpc, and there is no profiler.
+	// These are taken for compatibility: events go over ttrpc, start makes the socket, and there is no profiler.
 	set.String("publish-binary", "", "")
+	set.String("socket", "", "")
 	set.String("debug-socket", "", "")
 	set.StringVar(&f.ID, "id", "", "")
 	set.StringVar(&f.bundle, "bundle", "", "")
-	set.StringVar(&f.socket, "socket", "", "")
 	set.BoolVar(&f.Debug, "debug", false, "")
 	set.BoolVar(&f.version, "v", false, "")
 	set.BoolVar(&f.version, "version", false, "")

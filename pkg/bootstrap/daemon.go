@@ -15,7 +15,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"time"
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/cgroups/v3/cgroup1"
@@ -41,8 +40,7 @@ type Daemon struct {
 	Umask        int              // the one that it was started with
 }
 
-// umask is that of the shim, and of what it starts: directories that it makes for containers are for all of their
-// users. What is not for everybody has a mode that says so.
+// umask is that of the shim, since directories that it makes for containers are for all of their users.
 const umask = 0o022
 
 // Program is the name of this program, which ps shows.
@@ -57,30 +55,8 @@ type Args struct {
 	Defaults  *options.Defaults
 }
 
-// ServeFunc answers on a listener until there is nothing left to do. It may close the listener, which removes the
-// socket, before it has answered all calls.
+// ServeFunc answers on a listener until there is nothing left to do. It may close the listener before that.
 type ServeFunc func(context.Context, Daemon, net.Listener) error
-
-// ServeOn makes this process the shim on socket, without containerd.
-func ServeOn(a Args, socket string, serve ServeFunc) error {
-	bundle, err := os.Getwd()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if socket, err = filepath.Abs(socket); err != nil {
-		return err
-	}
-	l, err := listen(ctx, socket)
-	if err != nil {
-		return err
-	}
-	dropSignals()
-	return runDaemon(Daemon{
-		Args: a, Bundle: bundle, TTRPCAddress: os.Getenv("TTRPC_ADDRESS"), SocketPath: socket,
-	}, l, serve)
-}
 
 // runDaemon sets this process up as the shim and runs serve until there is nothing left to do, on another goroutine,
 // since this one keeps the main thread for it. It owns l. Its error goes to the log: containerd already has its answer
@@ -108,8 +84,7 @@ func runServe(d Daemon, l *listener, serve ServeFunc) (err error) {
 		}
 	}()
 	defer l.Close() //nolint:errcheck // serve may have closed it
-	// Orphans of a container without a pid namespace come to us, where Delete finds them. This is not inherited by
-	// children.
+	// Orphans of a container without a pid namespace come to us, where Delete finds them.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
@@ -120,10 +95,8 @@ func runServe(d Daemon, l *listener, serve ServeFunc) (err error) {
 	ctx, stop := watchSignals()
 	defer stop()
 	err = serve(ctx, d, l)
-	if err != nil && ctx.Err() != nil {
-		// A signal asked for the end, so what was cut short is no failure of the shim.
-		log.L.WithError(err).Info("shim ended on request")
-		err = nil
+	if ctx.Err() != nil { // what a signal cut short is no failure of the shim
+		return nil
 	}
 	return err
 }
@@ -166,9 +139,8 @@ func dumpGoroutines() {
 
 // initDaemon sets up what the daemon has of its own. It joins the existing cgroup ShimCgroup, if the options name one.
 func initDaemon(d Daemon) error {
-	// A process group of its own keeps a terminal's signals and kills of containerd's group away. It gets no session of
-	// its own: the leader of a session takes the first terminal it opens as its controlling one, and shims open
-	// terminals.
+	// A process group of its own keeps a terminal's signals and kills of containerd's group away. The leader of a session
+	// would take the first terminal that it opens as its controlling one.
 	if err := unix.Setpgid(0, 0); err != nil {
 		return fmt.Errorf("start daemon: make process group: %w", err)
 	}
@@ -222,8 +194,7 @@ func joinCgroup(group string) error {
 }
 
 // raiseOOMScore makes this process one point more likely to be killed for memory than parent: losing containerd would
-// cost every container, losing a shim one pod. Where the parent's score is below ours, that needs CAP_SYS_RESOURCE
-// (proc_pid_oom_score_adj(5)).
+// cost every container, losing a shim one pod.
 func raiseOOMScore(parent int) error {
 	score, err := sys.GetOOMScoreAdj(parent)
 	if err != nil {

@@ -103,9 +103,8 @@ static void split(int argc, char **argv, char **env)
 	detached.error = free_arguments(argc, argv);
 }
 
-// Both are called before the Go runtime starts. glibc gives a constructor the program's arguments, and musl does not:
-// there they are found before the environment, with their number (System V ABI, "Process Initialization"). A program
-// with musl is static, so nothing ran earlier and moved the environment.
+// begin runs before the Go runtime starts. glibc gives a constructor the program's arguments. With musl they are found
+// before the environment, with their number (System V ABI, "Process Initialization").
 #ifdef __GLIBC__
 __attribute__((constructor(102))) static void begin(int argc, char **argv, char **env)
 {

@@ -4,7 +4,7 @@
 // Package bootstrap turns the process that containerd starts into a shim: it reads what each version of containerd asks
 // of `start`, finds or makes the socket of the container's group, becomes a daemon, and answers.
 //
-// Goroutines: the daemon has one for signals; [Start] and [ServeOn] end and join it.
+// Goroutines: the daemon has one for signals; [Start] ends and joins it.
 // Locks: the flock of the socket directory is held during a few system calls only, never during a fork or an RPC.
 //
 // Promises: start writes its answer to stdout and nothing else anywhere, since containerd reads stdout and stderr as
