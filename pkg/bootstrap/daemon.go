@@ -101,40 +101,29 @@ func runServe(d Daemon, l *listener, serve ServeFunc) (err error) {
 	return err
 }
 
-// watchSignals returns a context that ends at SIGTERM or SIGINT. SIGUSR1 dumps all goroutines to the log. stop ends
-// and joins the goroutine that does both.
+// watchSignals returns a context that ends at SIGTERM or SIGINT. At SIGUSR1 a goroutine logs the stack of each goroutine
+// as an entry of its own, and how many there are. stop ends and joins it.
 func watchSignals() (ctx context.Context, stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGUSR1)
-	done := make(chan struct{})
+	ctx, cancel := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	asked, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(asked, unix.SIGUSR1)
 	go func() {
 		defer close(done)
-		for s := range signals {
-			if s == unix.SIGUSR1 {
-				dumpGoroutines()
-				continue
+		for range asked {
+			buf := make([]byte, 16<<20) // uses memory only as far as it is written to
+			stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+			for _, stack := range stacks {
+				log.L.Info("goroutine dump: " + stack)
 			}
-			log.L.WithField("signal", s).Info("asked to end")
-			cancel()
+			log.L.Infof("goroutine dump: %d in all", len(stacks))
 		}
 	}()
 	return ctx, func() {
-		signal.Stop(signals)
-		close(signals)
+		signal.Stop(asked)
+		close(asked)
 		<-done
 		cancel()
 	}
-}
-
-// dumpGoroutines logs the stack of each goroutine as an entry of its own, and then how many there are.
-func dumpGoroutines() {
-	buf := make([]byte, 16<<20) // uses memory only as far as it is written to
-	stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
-	for _, stack := range stacks {
-		log.L.Info("goroutine dump: " + stack)
-	}
-	log.L.Infof("goroutine dump: %d in all", len(stacks))
 }
 
 // initDaemon sets up what the daemon has of its own. It joins the existing cgroup ShimCgroup, if the options name one.
@@ -149,7 +138,12 @@ func initDaemon(d Daemon) error {
 			return fmt.Errorf("%s: ShimCgroup %q: %w", d.Options.Origin(), cgroup, err)
 		}
 	}
-	if err := raiseOOMScore(caller()); err != nil {
+	// It is one point more likely to be killed for memory than containerd, whose loss would cost every container.
+	score, err := sys.GetOOMScoreAdj(caller())
+	if err == nil {
+		err = sys.AdjustOOMScore(os.Getpid(), score+1)
+	}
+	if err != nil {
 		log.L.WithError(err).Warn("the shim keeps the OOM score of its parent")
 	}
 	if os.Getenv("SCHED_CORE") != "" {
@@ -162,9 +156,7 @@ func initDaemon(d Daemon) error {
 		"TTRPC_ADDRESS": d.TTRPCAddress, "GRPC_ADDRESS": d.Address, "NAMESPACE": d.Namespace,
 		"OTEL_SERVICE_NAME": "containerd-shim-" + d.ID,
 	} {
-		if err := os.Setenv(name, value); err != nil {
-			return fmt.Errorf("start daemon: set %s: %w", name, err)
-		}
+		_ = os.Setenv(name, value) // fails only for a NUL, which no argument has
 	}
 	args := []string{Program, "-namespace", d.Namespace, "-id", d.ID, "-address", d.Address}
 	if d.Debug {
@@ -191,16 +183,6 @@ func joinCgroup(group string) error {
 		return err
 	}
 	return c.AddProc(pid)
-}
-
-// raiseOOMScore makes this process one point more likely to be killed for memory than parent: losing containerd would
-// cost every container, losing a shim one pod.
-func raiseOOMScore(parent int) error {
-	score, err := sys.GetOOMScoreAdj(parent)
-	if err != nil {
-		return err
-	}
-	return sys.AdjustOOMScore(os.Getpid(), score+1)
 }
 
 // logFifo writes log lines to the bundle's fifo `log`, which containerd copies to its own log. It never blocks: while
@@ -242,13 +224,11 @@ func (l *logFifo) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// logToFifo sends this process's log to bundle's fifo in containerd's text format, and the report of a crash as well.
-// The function it returns ends that.
+// logToFifo sends this process's log and the report of a crash to bundle's fifo, until restore is called.
 func logToFifo(bundle string, a Args) (restore func()) {
 	logger := log.L.Logger
 	logger.SetOutput(io.Discard)      // not stderr: at start it is part of the answer
 	_ = log.SetFormat(log.TextFormat) // cannot fail for a constant of the package's own
-	// containerd copies the lines of all shims into its own log.
 	log.L = logger.WithFields(log.Fields{"id": a.ID, "namespace": a.Namespace})
 	if a.Debug {
 		logger.SetLevel(log.DebugLevel)
@@ -266,8 +246,8 @@ func logToFifo(bundle string, a Args) (restore func()) {
 	}
 }
 
-// crashTo lets the runtime report a crash of any goroutine to the fifo at path. It gets a description of its own,
-// since SetCrashOutput switches it to blocking; that is undone here, or a crash with a full log would hang for ever.
+// crashTo lets the runtime report a crash of any goroutine to the fifo at path. SetCrashOutput switches the description
+// to blocking; that is undone here, or a crash with a full log would hang for ever.
 func crashTo(path string) {
 	fd := openFifo(path)
 	if fd < 0 {

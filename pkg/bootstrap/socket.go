@@ -76,19 +76,14 @@ func (r *request) recordSocket() error {
 // shimGroup names the shim that container id in bundle belongs to: a pod's id, or id itself. A bundle without
 // config.json is a sandbox's (containerd's shim sandbox controller writes none) and is its own group.
 func shimGroup(bundle, id string) (string, error) {
-	file := filepath.Join(bundle, "config.json")
-	data, err := os.ReadFile(file)
+	data, err := os.ReadFile(filepath.Join(bundle, "config.json"))
 	if errors.Is(err, os.ErrNotExist) {
 		return id, nil
 	}
-	var group string
-	if err == nil {
-		group, err = groupIn(data, id)
-	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", file, err)
+		return "", err
 	}
-	return group, nil
+	return groupIn(data, id)
 }
 
 // groupIn returns the group that a config.json names, or id.
@@ -97,14 +92,14 @@ func groupIn(data []byte, id string) (string, error) {
 		Annotations map[string]string `json:"annotations"`
 	}
 	if err := json.Unmarshal(data, &spec); err != nil {
-		return "", fmt.Errorf("decode: %w: %w", err, errdefs.ErrInvalidArgument)
+		return "", fmt.Errorf("config.json: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	// The order is that of containerd's runc shim (cmd/containerd-shim-runc-v2/manager).
 	group := cmp.Or(spec.Annotations["io.containerd.runc.v2.group"], spec.Annotations["io.kubernetes.cri.sandbox-id"], id)
 	// The group becomes the tail of a path that is hashed. Were ".." allowed, a container could name the socket of a shim
 	// in another namespace.
 	if path.Clean("/"+group) != "/"+group {
-		return "", fmt.Errorf("annotation for the group of the shim, %q: must not hold empty, \".\" or \"..\" elements: %w",
+		return "", fmt.Errorf("config.json: annotations: group of the shim %q: must not hold empty, \".\" or \"..\" elements: %w",
 			group, errdefs.ErrInvalidArgument)
 	}
 	return group, nil

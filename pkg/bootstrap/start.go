@@ -73,7 +73,7 @@ func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
 	if err != nil {
 		return Daemon{}, nil, err
 	}
-	r, err := parseRequest(input, a, func() protocolVersion { return legacyVersion(os.LookupEnv, callerBuild) })
+	r, err := parseRequest(input, a, func() protocolVersion { return legacyVersion(callerBuild) })
 	if err != nil {
 		return Daemon{}, nil, err
 	}
@@ -127,11 +127,11 @@ func ReadInput(stdin *os.File) ([]byte, error) {
 		return nil, nil
 	}
 	data, err := io.ReadAll(io.LimitReader(stdin, maxInput+1))
+	if err == nil && len(data) > maxInput {
+		err = fmt.Errorf("more than %d bytes: %w", maxInput, errdefs.ErrInvalidArgument)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read stdin: %w", err)
-	}
-	if len(data) > maxInput {
-		return nil, fmt.Errorf("read stdin: more than %d bytes: %w", maxInput, errdefs.ErrInvalidArgument)
 	}
 	return data, nil
 }
@@ -141,27 +141,19 @@ func ReadInput(stdin *os.File) ([]byte, error) {
 // -namespace. legacy finds the version when the input is not BootstrapParams.
 func parseRequest(input []byte, a Args, legacy func() protocolVersion) (request, error) {
 	r := request{Daemon: Daemon{Args: a, TTRPCAddress: os.Getenv("TTRPC_ADDRESS")}}
-	if len(input) == 0 {
-		r.version = legacy()
-		return r, nil
-	}
 	var p bootstrapapi.BootstrapParams
-	err := proto.Unmarshal(input, &p)
-	if err == nil && p.InstanceID == a.ID && p.Namespace == a.Namespace {
+	if proto.Unmarshal(input, &p) == nil && p.InstanceID == a.ID && p.Namespace == a.Namespace {
 		return r.fill(&p), nil
 	}
-	// Fields above 2 do not exist in an Any, so these are BootstrapParams for somebody else.
-	if err == nil && (p.ContainerdVersion != "" || p.ContainerdGrpcAddress != "") {
-		return r, fmt.Errorf(
-			"bootstrap parameters on stdin are for id %q in namespace %q, arguments for id %q in namespace %q: %w",
-			p.InstanceID, p.Namespace, a.ID, a.Namespace, errdefs.ErrInvalidArgument)
+	r.version = legacy()
+	if len(input) == 0 {
+		return r, nil
 	}
 	var opts anypb.Any
 	if err := proto.Unmarshal(input, &opts); err != nil {
 		return r, fmt.Errorf("decode stdin, %d bytes, as bootstrap parameters or options: %w: %w",
 			len(input), err, errdefs.ErrInvalidArgument)
 	}
-	r.version = legacy()
 	r.extensions = []*anypb.Any{&opts}
 	return r, nil
 }
@@ -233,16 +225,13 @@ const (
 // containerd2 is the module path of containerd 2.x. 1.x has the same without the suffix.
 const containerd2 = "github.com/containerd/containerd/v2"
 
-// legacyVersion finds the version of a containerd before 2.3. lookup is os.LookupEnv; caller is callerBuild.
-func legacyVersion(lookup func(string) (string, bool), caller func() (*debug.BuildInfo, error)) protocolVersion {
-	if _, ok := lookup("MAX_SHIM_VERSION"); !ok {
+// legacyVersion finds the version of a containerd before 2.3. caller is callerBuild.
+func legacyVersion(caller func() (*debug.BuildInfo, error)) protocolVersion {
+	if _, ok := os.LookupEnv("MAX_SHIM_VERSION"); !ok {
 		return plainAddress
 	}
-	bi, err := caller()
-	if err != nil {
-		return jsonVersion2 // hidepid, not a Go program, or the caller is gone: all of them read this
-	}
-	if bi.Main.Path == containerd2 || strings.HasPrefix(bi.Path, containerd2+"/") {
+	// An error means hidepid, not a Go program, or that the caller is gone.
+	if bi, err := caller(); err == nil && (bi.Main.Path == containerd2 || strings.HasPrefix(bi.Path, containerd2+"/")) {
 		return jsonVersion3
 	}
 	return jsonVersion2
