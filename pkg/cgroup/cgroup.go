@@ -4,16 +4,8 @@
 // Package cgroup hides the differences between cgroup v1, hybrid and v2 for one cgroup: its processes, how all of them
 // are killed, how it is removed, and when the kernel kills one for lack of memory.
 //
-// The managers of github.com/containerd/cgroups/v3 walk cgroups by paths and freeze without a bound. A container that
-// may make cgroups can nest them deeper than a path can name, and keep a freeze from completing. So processes, kill,
-// freeze, removal and OOM kills are done here. Package hierarchy uses cgroups/v3 to find and make cgroups.
-//
-// The package works on paths that the container runtime made. It makes a cgroup only in MakeChild and Delegate,
-// and moves processes only in Delegate. A Cgroup is safe for concurrent use. Nothing is cached: each call asks the
-// kernel.
-//
-// An OOMWatch owns one goroutine, which Stop ends and joins. The watch holds its mutex while it reads the counter and
-// while it calls notify, so notify must not call the watch.
+// The managers of github.com/containerd/cgroups/v3 walk cgroups by paths and freeze without a bound, so a container that
+// nests cgroups could keep them from ending. A Cgroup caches nothing and is safe for concurrent use.
 //
 // A cgroup that is gone gives errdefs.ErrNotFound, or success if the aim was to leave nothing (Kill, Remove, Thaw).
 package cgroup
@@ -31,8 +23,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -43,7 +33,6 @@ type Cgroup struct {
 	paths   map[string]string
 	dirs    []string // the distinct directories, in a fixed order
 	unified bool
-	leaf    atomic.Pointer[string] // where Delegate has moved the processes; nil if it has not
 }
 
 // New returns the cgroup with the given paths, as libcontainer's State.CgroupPaths has them: on v1 each controller's
@@ -111,12 +100,7 @@ func Write(path, text string) error {
 	if err != nil {
 		return err
 	}
-	return writeAndClose(f, text)
-}
-
-func writeAndClose(f *os.File, text string) error {
-	_, err := f.WriteString(text + "\n")
-	if err != nil {
+	if _, err = f.WriteString(text + "\n"); err != nil {
 		err = fmt.Errorf("%w (value %q)", err, text)
 	}
 	return errors.Join(err, f.Close())
@@ -134,20 +118,15 @@ func readNumber(path, key string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close() //nolint:errcheck // closing a control file cannot fail
-	return numberIn(f, key)
-}
-
-// numberIn is readNumber for an open file. The read is positioned, so it disturbs no other reader.
-func numberIn(f *os.File, key string) (uint64, error) {
+	defer f.Close()   //nolint:errcheck // closing a control file cannot fail
 	var buf [512]byte // memory.events has about 100 bytes
-	n, err := f.ReadAt(buf[:], 0)
+	n, err := f.Read(buf[:])
 	if n == 0 {
 		return 0, err
 	}
 	number, err := numberOf(buf[:n], key)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", f.Name(), err)
+		return 0, fmt.Errorf("%s: %w", path, err)
 	}
 	return number, nil
 }
@@ -221,85 +200,4 @@ func (c *Cgroup) LimitDepth() error {
 		return fmt.Errorf("limit the depth of cgroup %s: %w", c, classify(err))
 	}
 	return nil
-}
-
-// childHierarchies are the v1 hierarchies in which a child has a directory: those that account for it, and the freezer,
-// by which all of it can be killed. In other hierarchies processes stay in the parent: a cpu child would get its own
-// share, and a cpuset child starts without CPUs.
-var childHierarchies = []string{"", "freezer", "pids", "cpuacct", "memory"}
-
-// MakeChild makes a cgroup in this one, without limits. On v2 it has the controllers that the parent enables for its
-// children, which are none while the parent holds processes (cgroup-v2.rst, "No Internal Process Constraint"; see
-// Delegate). Remove removes it. If the name is taken, the error is errdefs.ErrAlreadyExists.
-func (c *Cgroup) MakeChild(name string) (*Cgroup, error) {
-	paths := make(map[string]string)
-	for _, controller := range childHierarchies {
-		if dir := c.paths[controller]; dir != "" && countsChildren(controller, dir) {
-			paths[controller] = filepath.Join(dir, name)
-		}
-	}
-	if len(paths) == 0 {
-		return nil, fmt.Errorf("make cgroup %s: no hierarchy to make it in: %w", name, errdefs.ErrFailedPrecondition)
-	}
-	child := New(paths)
-	for i, dir := range child.dirs {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			for _, made := range child.dirs[:i] {
-				err = errors.Join(err, os.Remove(made))
-			}
-			if errors.Is(err, fs.ErrExist) {
-				err = fmt.Errorf("%w: %w", err, errdefs.ErrAlreadyExists)
-			}
-			return nil, err
-		}
-	}
-	return child, nil
-}
-
-// countsChildren reports whether the processes of a child count in dir too. Before Linux 5.11 those of the v1 memory
-// controller do only if dir says so; a child would then escape the container's limit.
-func countsChildren(controller, dir string) bool {
-	if controller != "memory" {
-		return true
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "memory.use_hierarchy"))
-	return err != nil || string(text) != "0\n" // no such file: v2, or a kernel that always counts
-}
-
-// ChildPaths returns the paths of c for a process in child, which MakeChild made with this name.
-func (c *Cgroup) ChildPaths(child *Cgroup, name string) map[string]string {
-	paths := maps.Clone(c.paths)
-	for controller, dir := range paths {
-		// By directory: cpu and cpuacct may share a hierarchy.
-		if below := filepath.Join(dir, name); dir != "" && slices.Contains(child.dirs, below) {
-			paths[controller] = below
-		}
-	}
-	return paths
-}
-
-// Usage is what the processes of a cgroup have used since it was made, including those that have ended.
-type Usage struct {
-	CPU    time.Duration
-	Memory uint64 // the peak in bytes; 0 where it is not counted, see MakeChild
-}
-
-// Usage reads the usage. If the cgroup is gone, the error is errdefs.ErrNotFound.
-func (c *Cgroup) Usage() (Usage, error) {
-	cpu, key, unit, peak := "cpuacct.usage", "", time.Nanosecond, "memory.max_usage_in_bytes"
-	if c.unified {
-		cpu, key, unit, peak = "cpu.stat", "usage_usec", time.Microsecond, "memory.peak" // since Linux 5.19
-	}
-	var u Usage
-	if path := c.File(cpu); path != "" {
-		n, err := readNumber(path, key)
-		if err != nil {
-			return Usage{}, fmt.Errorf("read usage of cgroup %s: %w", c, classify(err))
-		}
-		u.CPU = time.Duration(n) * unit
-	}
-	if path := c.File(peak); path != "" {
-		u.Memory, _ = readNumber(path, "") // there is no file where it is not counted
-	}
-	return u, nil
 }

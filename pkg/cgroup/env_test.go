@@ -49,49 +49,57 @@ func needRoot(tb testing.TB) {
 	lacking(tb, "root", "root")
 }
 
+// layouts makes a cgroup of each kind that a kernel can have.
+var layouts = map[string]func(testing.TB) *Cgroup{"v1": makeV1, "hybrid": makeHybrid, "v2": makeV2}
+
+// eachLayout runs a test with a cgroup of each kind.
+func eachLayout(t *testing.T, test func(t *testing.T, c *Cgroup)) {
+	t.Helper()
+	for name, makeCgroup := range layouts {
+		t.Run(name, func(t *testing.T) { test(t, makeCgroup(t)) })
+	}
+}
+
 // makeV1 returns a fresh v1 cgroup with a directory in each of four hierarchies.
 func makeV1(tb testing.TB) *Cgroup {
 	tb.Helper()
-	needRoot(tb)
 	if cgroups.Mode() == cgroups.Unified {
 		lacking(tb, "cgroup1", "cgroup v1 hierarchies at /sys/fs/cgroup")
 	}
-	paths := make(map[string]string)
-	name := fmt.Sprintf("shim-test-%d-%d", os.Getpid(), serial.Add(1))
-	for _, controller := range []string{"memory", "freezer", "pids", "devices"} {
-		paths[controller] = filepath.Join("/sys/fs/cgroup", controller, name)
-	}
-	return make1(tb, paths)
+	return makeIn(tb, map[string]string{"memory": "memory", "freezer": "freezer", "pids": "pids", "devices": "devices"})
 }
 
 // makeHybrid returns a fresh v1 cgroup that has a directory in the v2 hierarchy as well.
 func makeHybrid(tb testing.TB) *Cgroup {
 	tb.Helper()
-	needRoot(tb)
 	if cgroups.Mode() != cgroups.Hybrid {
 		lacking(tb, "hybrid", "a v2 hierarchy at /sys/fs/cgroup/unified")
 	}
-	name := fmt.Sprintf("shim-test-%d-%d", os.Getpid(), serial.Add(1))
-	return make1(tb, map[string]string{
-		"freezer": "/sys/fs/cgroup/freezer/" + name, "pids": "/sys/fs/cgroup/pids/" + name,
-		"": "/sys/fs/cgroup/unified/" + name,
-	})
+	return makeIn(tb, map[string]string{"freezer": "freezer", "pids": "pids", "": "unified"})
 }
 
 // makeV2 returns a fresh v2 cgroup; on hybrid its hierarchy has no memory controller, but can kill and freeze.
 func makeV2(tb testing.TB) *Cgroup {
 	tb.Helper()
-	needRoot(tb)
-	root := map[cgroups.CGMode]string{cgroups.Unified: "/sys/fs/cgroup", cgroups.Hybrid: "/sys/fs/cgroup/unified"}[cgroups.Mode()]
-	if root == "" {
-		lacking(tb, "cgroup2", "a cgroup v2 hierarchy")
+	switch cgroups.Mode() {
+	case cgroups.Unified:
+		return makeIn(tb, map[string]string{"": ""})
+	case cgroups.Hybrid:
+		return makeIn(tb, map[string]string{"": "unified"})
+	case cgroups.Legacy, cgroups.Unavailable:
 	}
-	return make1(tb, map[string]string{"": filepath.Join(root, fmt.Sprintf("shim-test-%d-%d", os.Getpid(), serial.Add(1)))})
+	lacking(tb, "cgroup2", "a cgroup v2 hierarchy")
+	return nil
 }
 
-// make1 makes the directories of paths and removes them, with what they hold, at the end of the test.
-func make1(tb testing.TB, paths map[string]string) *Cgroup {
+// makeIn makes a cgroup in hierarchies below /sys/fs/cgroup, and removes it with all in it at the end of the test.
+func makeIn(tb testing.TB, hierarchies map[string]string) *Cgroup {
 	tb.Helper()
+	needRoot(tb)
+	paths, name := map[string]string{}, fmt.Sprintf("shim-test-%d-%d", os.Getpid(), serial.Add(1))
+	for controller, dir := range hierarchies {
+		paths[controller] = filepath.Join("/sys/fs/cgroup", dir, name)
+	}
 	c := New(paths)
 	for _, dir := range c.dirs {
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -101,7 +109,7 @@ func make1(tb testing.TB, paths map[string]string) *Cgroup {
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := c.Kill(ctx, syscall.SIGKILL); err != nil {
+		if err := c.Kill(ctx); err != nil {
 			tb.Errorf("processes of the test are left: %v", err)
 		}
 		remove(tb, c)
@@ -137,6 +145,12 @@ type process struct {
 // start runs script with a shell that is in the cgroup before the script begins.
 func start(tb testing.TB, c *Cgroup, script string) *process {
 	tb.Helper()
+	return startIn(tb, c, nil, script)
+}
+
+// startIn is start in directories nested in those of c.
+func startIn(tb testing.TB, c *Cgroup, nested []*os.File, script string) *process {
+	tb.Helper()
 	cmd := exec.Command("/bin/sh", "-c", "read go; "+script)
 	gate, err := cmd.StdinPipe()
 	testx.Must(tb, err)
@@ -151,11 +165,13 @@ func start(tb testing.TB, c *Cgroup, script string) *process {
 		p.wait(tb)
 	})
 	for _, dir := range c.dirs {
-		testx.Must(tb, Write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(cmd.Process.Pid)))
+		testx.Must(tb, Write(filepath.Join(dir, procsFile), strconv.Itoa(cmd.Process.Pid)))
 	}
-	if _, err := io.WriteString(gate, "\n"); err != nil {
-		tb.Fatal(err)
+	for _, dir := range nested {
+		testx.Must(tb, Write(filepath.Join(pathOf(dir), procsFile), strconv.Itoa(cmd.Process.Pid)))
 	}
+	_, err = io.WriteString(gate, "\n")
+	testx.Must(tb, err)
 	return p
 }
 

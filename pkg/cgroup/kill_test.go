@@ -6,10 +6,9 @@ package cgroup
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,58 +30,54 @@ func deadline(tb testing.TB) context.Context {
 	return ctx
 }
 
-func TestKill_EndsAllProcessesAndNestedOnes(t *testing.T) {
-	for name, makeCgroup := range layouts() {
-		for _, frozen := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, frozen: %t", name, frozen), func(t *testing.T) {
-				c := makeCgroup(t)
-				nested := nest(t, c, "nested")
-				all := []*process{
-					start(t, c, "trap '' TERM; read x"), start(t, nested, "read x"), start(t, nested, "read x & read y"),
-				}
-				for _, c := range []*Cgroup{nested, c} {
-					if !frozen {
-						break
-					}
-					if _, err := c.freezer().freeze(deadline(t)); err != nil {
-						t.Fatalf("freeze: %v", err)
-					}
-				}
-				kill(t, c)
-				for _, p := range all {
-					if got := p.signalled(t); got != syscall.SIGKILL {
-						t.Errorf("process %d ended by signal %d, want SIGKILL", p.Process.Pid, got)
-					}
-				}
-			})
-		}
-	}
-}
-
-// kill kills c with SIGKILL and looks whether it is empty and thawed.
+// kill kills c and looks whether it is empty and thawed.
 func kill(tb testing.TB, c *Cgroup) {
 	tb.Helper()
-	if err := c.Kill(deadline(tb), syscall.SIGKILL); err != nil {
+	if err := c.Kill(deadline(tb)); err != nil {
 		tb.Fatalf("Kill: %v", err)
 	}
 	if pids, err := c.Procs(); len(pids) != 0 || err != nil {
 		tb.Errorf("processes after Kill: %v, %v, want none", pids, err)
 	}
-	if !c.Unified() && c.freezer().requested() {
+	if file, _, thawed := c.freezer(); !c.unified && file != "" && testx.Read(tb, file) != thawed+"\n" {
 		tb.Error("the cgroup is frozen after Kill")
+	}
+}
+
+func TestKill_EndsAllProcessesAndNestedOnes(t *testing.T) {
+	for _, frozen := range []bool{false, true} {
+		eachLayout(t, func(t *testing.T, c *Cgroup) {
+			nested := nest(t, c, "nested")
+			all := []*process{
+				start(t, c, "trap '' TERM; read x"), start(t, nested, "read x"), start(t, nested, "read x & read y"),
+			}
+			if frozen {
+				testx.Must(t, errors.Join(nested.freeze(deadline(t)), c.freeze(deadline(t))))
+			}
+			kill(t, c)
+			for _, p := range all {
+				if got := p.signalled(t); got != syscall.SIGKILL {
+					t.Errorf("frozen: %t: process %d ended by signal %d, want SIGKILL", frozen, p.Process.Pid, got)
+				}
+			}
+			remove(t, c)
+			if err := c.Kill(deadline(t)); err != nil {
+				t.Errorf("Kill of a cgroup that is gone: %v", err)
+			}
+		})
 	}
 }
 
 // A container may make cgroups as fast as they are looked at, or whatever else keeps the look from ending.
 func TestKill_KillsBeforeItListsProcesses(t *testing.T) {
 	c := makeV2(t)
-	if !exists(filepath.Join(c.Path(""), "cgroup.kill")) {
+	if !exists(c.File("cgroup.kill")) {
 		lacking(t, "cgroup.kill", "Linux 5.14")
 	}
 	p := start(t, c, "read x")
 	broken := t.TempDir()
-	testx.Write(t, filepath.Join(broken, "cgroup.procs"), "no number")
-	err := New(map[string]string{"": c.Path(""), "pids": broken}).Kill(deadline(t), syscall.SIGKILL)
+	testx.Write(t, filepath.Join(broken, procsFile), "no number")
+	err := New(map[string]string{"": c.Path(""), "pids": broken}).Kill(deadline(t))
 	if err == nil || !strings.Contains(err.Error(), broken) {
 		t.Errorf("Kill = %v, want an error of the list in %s", err, broken)
 	}
@@ -96,22 +91,19 @@ func TestKill_KillsBeforeItListsProcesses(t *testing.T) {
 const offspring = "#!/bin/sh\n[ $1 -lt 30000 ] && sh $0 $(($1 + 1)) &\n"
 
 func TestKill_CatchesProcessesThatFork(t *testing.T) {
-	for name, makeCgroup := range layouts() {
-		for how, end := range map[string]func(*testing.T, *Cgroup){
-			"": func(t *testing.T, c *Cgroup) { t.Helper(); kill(t, c) },
-			" one by one": func(t *testing.T, c *Cgroup) {
-				t.Helper()
-				testx.Eventually(t, "kill", func() bool {
-					if err := c.signalFrozen(t.Context(), syscall.SIGKILL); err != nil {
-						t.Fatalf("signal: %v", err)
-					}
-					pids, err := c.Procs()
-					return err == nil && len(pids) == 0
-				})
-			},
-		} {
-			t.Run(name+how, func(t *testing.T) {
-				c := makeCgroup(t)
+	for how, end := range map[string]func(*testing.T, *Cgroup){
+		"Kill": func(t *testing.T, c *Cgroup) { t.Helper(); kill(t, c) },
+		"one by one": func(t *testing.T, c *Cgroup) {
+			t.Helper()
+			testx.Eventually(t, "kill", func() bool {
+				testx.Must(t, errors.Join(c.freeze(t.Context()), c.Signal(unix.SIGKILL, nil), c.Thaw()))
+				pids, err := c.Procs()
+				return err == nil && len(pids) == 0
+			})
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			eachLayout(t, func(t *testing.T, c *Cgroup) {
 				script := filepath.Join(t.TempDir(), "offspring")
 				testx.Write(t, script, offspring)
 				for range 4 {
@@ -119,72 +111,32 @@ func TestKill_CatchesProcessesThatFork(t *testing.T) {
 				}
 				end(t, c)
 			})
+		})
+	}
+}
+
+func TestSignal_ReachesMoreProcessesThanItPinsAtATime(t *testing.T) {
+	eachLayout(t, func(t *testing.T, c *Cgroup) {
+		shell := start(t, nest(t, c, "nested"), "i=0; while [ $i -lt 150 ]; do sleep 600 & i=$((i+1)); done; wait")
+		spared := 0
+		left := func(n int) func() bool {
+			return func() bool {
+				pids, err := c.Procs()
+				return err == nil && len(pids) == n
+			}
 		}
-	}
-}
-
-func TestKill_LeavesAFrozenCgroupFrozenWithAnotherSignal(t *testing.T) {
-	for name, makeCgroup := range layouts() {
-		t.Run(name, func(t *testing.T) {
-			c := makeCgroup(t)
-			p := start(t, c, "read x")
-			if _, err := c.freezer().freeze(deadline(t)); err != nil {
-				t.Fatalf("freeze: %v", err)
+		testx.Eventually(t, "start of all processes", left(151))
+		testx.Must(t, c.Signal(syscall.SIGTERM, func(pid int) bool {
+			if spared == 0 && pid != shell.Process.Pid {
+				spared = pid
 			}
-			if err := c.Kill(deadline(t), syscall.SIGTERM); err != nil {
-				t.Fatalf("Kill: %v", err)
-			}
-			if !c.freezer().requested() {
-				t.Error("the cgroup was thawed")
-			}
-			if err := c.Thaw(); err != nil {
-				t.Fatalf("thaw: %v", err)
-			}
-			if got := p.signalled(t); got != syscall.SIGTERM {
-				t.Errorf("ended by signal %d once thawed, want SIGTERM", got)
-			}
-		})
-	}
-}
-
-func TestKill_ReachesMoreProcessesThanItPinsAtATime(t *testing.T) {
-	for name, makeCgroup := range layouts() {
-		t.Run(name, func(t *testing.T) {
-			c := makeCgroup(t)
-			shell := start(t, nest(t, c, "nested"), "i=0; while [ $i -lt 150 ]; do sleep 600 & i=$((i+1)); done; wait")
-			testx.Eventually(t, "start of all processes", func() bool {
-				pids, err := c.Procs()
-				return err == nil && len(pids) == 151
-			})
-			if err := c.Kill(deadline(t), syscall.SIGTERM); err != nil {
-				t.Fatalf("Kill: %v", err)
-			}
-			if got := shell.signalled(t); got != syscall.SIGTERM {
-				t.Errorf("the shell ended by signal %d, want SIGTERM", got)
-			}
-			testx.Eventually(t, "end of all processes", func() bool {
-				pids, err := c.Procs()
-				return err == nil && len(pids) == 0
-			})
-			if c.freezer().requested() {
-				t.Error("the cgroup is frozen after Kill")
-			}
-		})
-	}
-}
-
-func TestKill_SucceedsForACgroupThatIsGone(t *testing.T) {
-	for name, makeCgroup := range layouts() {
-		t.Run(name, func(t *testing.T) {
-			c := makeCgroup(t)
-			remove(t, c)
-			for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
-				if err := c.Kill(deadline(t), sig); err != nil {
-					t.Errorf("Kill(%v): %v", sig, err)
-				}
-			}
-		})
-	}
+			return pid != spared
+		}))
+		if got := shell.signalled(t); got != syscall.SIGTERM {
+			t.Errorf("the shell ended by signal %d, want SIGTERM", got)
+		}
+		testx.Eventually(t, "end of all that match", left(1))
+	})
 }
 
 func TestKill_NamesWhatIsLeftWhenItsContextEnds(t *testing.T) {
@@ -194,39 +146,35 @@ func TestKill_NamesWhatIsLeftWhenItsContextEnds(t *testing.T) {
 	outer := New(map[string]string{"freezer": c.Path("freezer")})
 	inner := nest(t, outer, "inner")
 	start(t, inner, "read x")
-	if _, err := outer.freezer().freeze(deadline(t)); err != nil {
-		t.Fatalf("freeze: %v", err)
-	}
+	testx.Must(t, outer.freeze(deadline(t)))
 	defer outer.Thaw() //nolint:errcheck // the cleanup finds out
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	err := inner.Kill(ctx, syscall.SIGKILL)
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 processes [") ||
-		!strings.Contains(err.Error(), " (sh, state ") {
-		t.Errorf("Kill: %v, want 1 process left, a shell, and the context's error", err)
-	}
+	testx.WantError(t, inner.Kill(ctx), context.DeadlineExceeded, "1 processes [", " (sh, state ")
 }
 
-func TestKill_RefusesOtherCgroupsThanAContainers(t *testing.T) {
-	roots := map[cgroups.CGMode]map[string]string{
-		cgroups.Legacy:  {"pids": "/sys/fs/cgroup/pids"},
-		cgroups.Hybrid:  {"pids": "/sys/fs/cgroup/pids", "": "/sys/fs/cgroup/unified"},
-		cgroups.Unified: {"": "/sys/fs/cgroup"},
-	}[cgroups.Mode()]
-	own := t.TempDir() // not the kernel's, so that a broken guard signals nobody
-	testx.Write(t, filepath.Join(own, "cgroup.procs"), "")
+// The cgroups are not the kernel's, so that a broken guard signals nobody, or get signal 0, which reaches nobody.
+func TestKillAndSignal_RefuseOtherCgroupsThanAContainers(t *testing.T) {
+	own := t.TempDir()
+	testx.Write(t, filepath.Join(own, procsFile), "")
 	testx.Write(t, filepath.Join(own, "nested/cgroup.procs"), strconv.Itoa(os.Getpid())+"\n")
-	tests := map[string]map[string]string{"no path": nil, "this process": {"": own}}
-	for controller, root := range roots {
-		tests["root "+root] = map[string]string{controller: root}
-	}
-	for name, paths := range tests {
-		// Signal 0 reaches nobody, should the guard be broken.
-		if err := New(paths).Kill(deadline(t), syscall.Signal(0)); !errdefs.IsFailedPrecondition(err) {
-			t.Errorf("%s: Kill: %v, want failed precondition", name, err)
+	self := New(map[string]string{"": own})
+	for what, err := range map[string]error{
+		"Kill without a path": New(nil).Kill(deadline(t)),
+		"Kill of this one":    self.Kill(deadline(t)),
+		"Signal to this one":  self.Signal(0, nil),
+	} {
+		if !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("%s: %v, want failed precondition", what, err)
 		}
-		if err := New(paths).Signal(syscall.Signal(0)); !errdefs.IsFailedPrecondition(err) {
-			t.Errorf("%s: Signal: %v, want failed precondition", name, err)
+	}
+	roots := map[cgroups.CGMode][]string{
+		cgroups.Legacy: {"pids"}, cgroups.Hybrid: {"pids", "unified"}, cgroups.Unified: {""},
+	}[cgroups.Mode()]
+	for _, root := range roots {
+		err := New(map[string]string{"pids": filepath.Join("/sys/fs/cgroup", root)}).Signal(0, nil)
+		if !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("Signal to the root %s: %v, want failed precondition", root, err)
 		}
 	}
 }
@@ -234,40 +182,16 @@ func TestKill_RefusesOtherCgroupsThanAContainers(t *testing.T) {
 func TestKill_WithoutFreezerSignalsRunningProcesses(t *testing.T) {
 	c := makeV1(t)
 	p := start(t, c, "read x")
-	without := New(map[string]string{"pids": c.Path("pids")})
-	if err := without.Kill(deadline(t), syscall.SIGKILL); err != nil {
-		t.Fatalf("Kill: %v", err)
-	}
+	testx.Must(t, New(map[string]string{"pids": c.Path("pids")}).Kill(deadline(t)))
 	if got := p.signalled(t); got != syscall.SIGKILL {
 		t.Errorf("ended by signal %d, want SIGKILL", got)
-	}
-}
-
-func TestSignal_LeavesTheFreezerToOthers(t *testing.T) {
-	c := makeV1(t)
-	p := start(t, c, "read x")
-	freezer := t.TempDir() // not the kernel's, which would not show that it was frozen and thawed
-	testx.Write(t, filepath.Join(freezer, "cgroup.procs"), "")
-	state := filepath.Join(freezer, "freezer.state")
-	testx.Write(t, state, "untouched")
-	if err := New(map[string]string{"pids": c.Path("pids"), "freezer": freezer}).Signal(syscall.SIGTERM); err != nil {
-		t.Fatalf("Signal: %v", err)
-	}
-	if got := p.signalled(t); got != syscall.SIGTERM {
-		t.Errorf("ended by signal %d, want SIGTERM", got)
-	}
-	if got, err := os.ReadFile(state); err != nil || string(got) != "untouched" {
-		t.Errorf("freezer.state = %q, %v, want it as it was", got, err)
 	}
 }
 
 func TestAwaitThaw(t *testing.T) {
 	dir := t.TempDir()
 	below := filepath.Join(dir, "below")
-	testx.Must(t, os.Mkdir(below, 0o755))
-	write := func(dir, text string) {
-		testx.Must(t, os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte(text+"\n"), 0o600))
-	}
+	write := func(dir, text string) { testx.Write(t, filepath.Join(dir, "cgroup.freeze"), text+"\n") }
 	v1, v2 := New(map[string]string{"freezer": below}), New(map[string]string{"": below})
 	reason := errors.New("gave up")
 	for _, tc := range []struct {
@@ -281,78 +205,103 @@ func TestAwaitThaw(t *testing.T) {
 		{"not frozen", "0", "0", v2, ""},
 		{"v1", "1", "1", v1, ""},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			write(below, tc.own)
-			write(dir, tc.above)
-			ctx, cancel := context.WithCancelCause(t.Context())
-			cancel(reason)
-			err := tc.group.AwaitThaw(ctx)
-			if tc.frozen == "" && err == nil {
-				return
-			}
-			if want := "cgroup " + tc.frozen + " is frozen"; !errors.Is(err, reason) || !strings.Contains(err.Error(), want) {
-				t.Errorf("AwaitThaw = %v, want %q", err, tc.frozen)
-			}
-		})
+		write(below, tc.own)
+		write(dir, tc.above)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(reason)
+		err := tc.group.AwaitThaw(ctx)
+		if tc.frozen == "" {
+			testx.Must(t, err)
+			continue
+		}
+		testx.WantError(t, err, reason, "cgroup "+tc.frozen+" is frozen")
 	}
 	write(below, "1")
 	done := make(chan error, 1)
 	go func() { done <- v2.AwaitThaw(t.Context()) }()
 	write(below, "0")
 	write(dir, "0")
-	if err := <-done; err != nil {
-		t.Errorf("AwaitThaw of what is thawed = %v", err)
+	testx.Must(t, <-done)
+}
+
+func TestRemove_RemovesNestedCgroupsOnceTheirLastProcessEnds(t *testing.T) {
+	eachLayout(t, func(t *testing.T, c *Cgroup) {
+		p := start(t, nest(t, nest(t, c, "outer"), "inner"), "read x")
+		nest(t, c, "other")
+		why := errors.New("out of patience")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, why)
+		defer cancel()
+		// S, or R if it has not come to read
+		testx.WantError(t, c.Remove(ctx), why, "it holds 1 processes ["+strconv.Itoa(p.Process.Pid)+" (sh, state ")
+		if p.Process.Signal(syscall.Signal(0)) != nil {
+			t.Error("Remove killed the process")
+		}
+		removed := make(chan error, 1)
+		go func() { removed <- c.Remove(deadline(t)) }() // ends within the deadline
+		testx.Must(t, p.Process.Signal(syscall.SIGKILL))
+		testx.Must(t, <-removed)
+		for _, dir := range c.dirs {
+			if exists(dir) {
+				t.Errorf("%s is there after Remove", dir)
+			}
+		}
+		testx.Must(t, c.Remove(deadline(t))) // of a cgroup that is gone
+	})
+}
+
+// A workload that splits its threads over cgroups (kernel, cgroup-v2.rst, Threads) is killed and removed like any
+// other.
+func TestKillAndRemove_OfAThreadedCgroup(t *testing.T) {
+	c := makeV2(t)
+	threads := nest(t, c, "threads")
+	testx.Must(t, Write(threads.File("cgroup.type"), "threaded"))
+	p := start(t, c, "sleep 1000 & read x")
+	testx.Must(t, Write(threads.File("cgroup.threads"), strconv.Itoa(p.Process.Pid)))
+	testx.Eventually(t, "the domain lists the shell, whose thread is in the nested cgroup, and its child", func() bool {
+		pids, err := c.Procs()
+		return err == nil && len(pids) == 2 && slices.Contains(pids, p.Process.Pid)
+	})
+	kill(t, c)
+	if got := p.signalled(t); got != syscall.SIGKILL {
+		t.Errorf("ended by signal %d, want SIGKILL", got)
+	}
+	testx.Must(t, c.Remove(deadline(t)))
+}
+
+func TestContains_TellsMembersFromOthers(t *testing.T) {
+	for name, makeCgroup := range layouts {
+		t.Run(name, func(t *testing.T) {
+			c, other := makeCgroup(t), makeCgroup(t)
+			for _, in := range []*Cgroup{c, nest(t, c, "nested"), other} {
+				p := start(t, in, "read x")
+				pidfd, err := unix.PidfdOpen(p.Process.Pid, 0)
+				testx.Must(t, err)
+				defer unix.Close(pidfd)
+				want := func(when string, fd int, member bool) {
+					t.Helper()
+					if err := c.Contains(p.Process.Pid, fd); member && err != nil || !member && !errdefs.IsPermissionDenied(err) {
+						t.Errorf("Contains of a process %s in %s by pidfd %d = %v, want it to be: %t", when, in, fd, err, member)
+					}
+				}
+				want("now", pidfd, in != other)
+				want("now", -1, in != other)
+				kill(t, in)
+				<-p.ended
+				// A pidfd made before the end tells where that was (Linux 6.15 and later).
+				info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_CGROUPID | unix.PIDFD_INFO_EXIT}
+				kept := unix.IoctlPidfdInfo(pidfd, &info) == nil && info.Mask&unix.PIDFD_INFO_CGROUPID != 0
+				want("before", pidfd, kept && c.paths[""] != "" && in != other)
+				want("before", -1, false)
+			}
+		})
 	}
 }
 
-// The descriptors run out once the cgroup is frozen, in the moment in which its processes are listed.
-func TestKill_ThawsWithoutDescriptors(t *testing.T) {
-	dir := t.TempDir()
-	files := map[string]string{"cgroup.events": "populated 1\nfrozen 1\n", "cgroup.freeze": "0\n"}
-	for name, text := range files {
-		testx.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
-	procs := filepath.Join(dir, "cgroup.procs")
-	testx.Must(t, unix.Mkfifo(procs, 0o600))
-	sleeper := exec.Command("sleep", "1000")
-	testx.Must(t, sleeper.Start())
-	defer func() {
-		_ = sleeper.Process.Kill() // it lives
-		_ = sleeper.Wait()         // that it was killed is no error
-	}()
-	var limit unix.Rlimit
-	testx.Must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
-	done := make(chan error, 1)
-	go func() { done <- New(map[string]string{"": dir}).Kill(t.Context(), syscall.SIGTERM) }()
-	list := func(listed func()) { // answers one who lists the processes
-		f, err := os.OpenFile(procs, os.O_WRONLY, 0)
-		testx.Must(t, err)
-		listed()
-		if _, err := fmt.Fprintln(f, sleeper.Process.Pid); err != nil {
-			t.Error(err)
-		}
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	list(func() {}) // whether there is one
-	testx.Eventually(t, "the freeze", func() bool {
-		text, err := os.ReadFile(filepath.Join(dir, "cgroup.freeze"))
-		return err == nil && strings.HasPrefix(string(text), "1")
+func TestRefuseProcesses(t *testing.T) {
+	eachLayout(t, func(t *testing.T, c *Cgroup) {
+		nested := nest(t, c, "nested")
+		testx.Must(t, c.RefuseProcesses())
+		p := start(t, nested, "read x")
+		testx.WantError(t, c.RefuseProcesses(), errdefs.ErrFailedPrecondition, strconv.Itoa(p.Process.Pid))
 	})
-	list(func() {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
-			t.Error(err)
-		}
-	})
-	err := <-done
-	if limitErr := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); limitErr != nil {
-		t.Fatal(limitErr)
-	}
-	if !errors.Is(err, unix.EMFILE) {
-		t.Errorf("Kill = %v, want that descriptors lack", err)
-	}
-	if text, err := os.ReadFile(filepath.Join(dir, "cgroup.freeze")); err != nil || !strings.HasPrefix(string(text), "0") {
-		t.Errorf("cgroup.freeze = %q, %v, want it thawed", text, err)
-	}
 }

@@ -4,8 +4,8 @@
 package cgroup
 
 import (
-	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -28,28 +28,25 @@ const (
 // makeMemory returns a fresh cgroup, of v1 or v2, with a small memory limit and no swap.
 func makeMemory(tb testing.TB) *Cgroup {
 	tb.Helper()
+	c := (*Cgroup)(nil)
 	if cgroups.Mode() != cgroups.Unified {
-		c := makeV1(tb)
-		limitMemory(tb, c)
-		return c
-	}
-	c := makeV2(tb)
-	if !exists(filepath.Join(c.Path(""), "memory.events")) {
+		c = makeV1(tb)
+	} else if c = makeV2(tb); !exists(c.File(memoryEventsFile)) {
 		lacking(tb, "cgroup2", "the memory controller in cgroup.subtree_control of the v2 root")
 	}
-	limitMemory(tb, c)
+	limitMemory(tb, c, memoryLimit)
 	return c
 }
 
-func limitMemory(tb testing.TB, c *Cgroup) {
+func limitMemory(tb testing.TB, c *Cgroup, limit int) {
 	tb.Helper()
-	limit, swap, none := "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", strconv.Itoa(memoryLimit)
+	file, swap, none := "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", strconv.Itoa(limit)
 	if c.Unified() {
-		limit, swap, none = "memory.max", "memory.swap.max", "0"
+		file, swap, none = "memory.max", "memory.swap.max", "0"
 	}
-	testx.Must(tb, Write(filepath.Join(c.Path("memory"), limit), strconv.Itoa(memoryLimit)))
-	if path := filepath.Join(c.Path("memory"), swap); exists(path) {
-		testx.Must(tb, Write(path, none))
+	testx.Must(tb, Write(c.File(file), strconv.Itoa(limit)))
+	if exists(c.File(swap)) {
+		testx.Must(tb, Write(c.File(swap), none))
 	}
 }
 
@@ -65,23 +62,25 @@ func watch(tb testing.TB, c *Cgroup) (*OOMWatch, *atomic.Int64) {
 	return w, &reports
 }
 
+func wantReports(tb testing.TB, when string, reports *atomic.Int64, want int64) {
+	tb.Helper()
+	if got := reports.Load(); got != want {
+		tb.Fatalf("%s: %d reports, want %d", when, got, want)
+	}
+}
+
 func TestOOMWatch_CheckReportsAKillAsSoonAsItsProcessEnded(t *testing.T) {
 	for range 10 { // Check and the watch's goroutine race for the report
 		c := makeMemory(t)
 		w, reports := watch(t, c)
-		p := start(t, c, hog)
-		if got := p.signalled(t); got != syscall.SIGKILL {
+		if got := start(t, c, hog).signalled(t); got != syscall.SIGKILL {
 			t.Fatalf("the hog ended by signal %d, want SIGKILL", got)
 		}
 		w.Check()
-		if got := reports.Load(); got != 1 {
-			t.Fatalf("%d reports after Check, want 1", got)
-		}
+		wantReports(t, "after Check", reports, 1)
 		w.Check()
 		w.Stop()
-		if got := reports.Load(); got != 1 {
-			t.Fatalf("%d reports of one kill, want 1", got)
-		}
+		wantReports(t, "of one kill", reports, 1)
 	}
 }
 
@@ -100,47 +99,28 @@ func TestOOMWatch_StopReportsTheLastKill(t *testing.T) {
 	w, reports := watch(t, c)
 	start(t, c, hog).wait(t)
 	w.Stop()
-	if got := reports.Load(); got != 1 {
-		t.Errorf("%d reports after Stop, want 1", got)
-	}
+	wantReports(t, "after Stop", reports, 1)
 }
 
 func TestOOMWatch_ReportsKillsInNestedCgroups(t *testing.T) {
 	c := makeMemory(t)
 	if c.Unified() {
-		testx.Must(t, Write(filepath.Join(c.Path(""), "cgroup.subtree_control"), "+memory"))
+		testx.Must(t, Write(c.File("cgroup.subtree_control"), "+memory"))
 	}
 	w, reports := watch(t, c)
-	wantLimit := func(want string) {
-		t.Helper()
-		if got := w.Limit(); c.Unified() && got != want || !c.Unified() && got != "" { // v1 does not tell
-			t.Errorf("the kill was for the limit of %q, want %q", got, want)
-		}
-	}
 	first, second := nest(t, c, "first"), nest(t, c, "second")
-	limitMemory(t, first) // first has a limit of its own; the processes of second meet that of c
-	if c.Unified() {      // c, with the memory of both, must not meet its own before
-		testx.Must(t, Write(filepath.Join(first.Path(""), "memory.max"), strconv.Itoa(memoryLimit/2)))
-	}
+	limitMemory(t, first, memoryLimit/2) // a limit of its own; the processes of second meet that of c
 	start(t, first, hog).wait(t)
 	w.Check()
-	if got := reports.Load(); got != 1 {
-		t.Errorf("%d reports after a kill in a nested cgroup, want 1", got)
-	}
-	wantLimit(filepath.Join(c.Path("memory"), "*"))
+	wantReports(t, "after a kill in a nested cgroup", reports, 1)
 	start(t, second, hog).wait(t)
 	w.Check()
-	wantLimit(c.Path("memory"))
-	if got := reports.Load(); got != 2 {
-		t.Errorf("%d reports after a kill in a second one, want 2", got)
-	}
+	wantReports(t, "after a kill in a second one", reports, 2)
 	remove(t, first) // on v1 its count goes with it, and the next kill must still be seen
 	w.Check()
 	start(t, second, hog).wait(t)
 	w.Check()
-	if got := reports.Load(); got != 3 {
-		t.Errorf("%d reports after a third kill, want 3", got)
-	}
+	wantReports(t, "after a third kill", reports, 3)
 }
 
 func TestOOMWatch_OfACgroupThatIsRemoved(t *testing.T) {
@@ -152,11 +132,110 @@ func TestOOMWatch_OfACgroupThatIsRemoved(t *testing.T) {
 	remove(t, c) // on v1 this signals the eventfd
 	w.Check()
 	w.Stop()
-	if got := reports.Load(); got != 0 {
-		t.Errorf("%d reports without an OOM kill, want 0", got)
-	}
+	wantReports(t, "without an OOM kill", reports, 0)
 	if _, err := c.WatchOOM(func() {}); !errdefs.IsNotFound(err) {
 		t.Errorf("WatchOOM of a removed cgroup: %v, want not found", err)
+	}
+}
+
+// systemd removes a scope as soon as its last process has ended, which is often before the shim has read the counter.
+func TestOOMWatch_OfACgroupThatIsGoneBeforeItIsRead(t *testing.T) {
+	for name, test := range map[string]struct {
+		script string
+		before bool // one beside it is killed before the last look
+		want   int64
+	}{
+		"a kill":                 {script: hog, want: 1},
+		"none":                   {script: "kill -9 $$"},
+		"one in another, before": {script: "kill -9 $$", before: true},
+		"one in each":            {script: hog, before: true, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := makeMemory(t)
+			if top.Unified() {
+				testx.Must(t, Write(top.File("cgroup.subtree_control"), "+memory"))
+			} else {
+				test.want = 0 // nothing counts the kills of a v1 cgroup that is gone
+			}
+			c, other := nest(t, top, "c"), nest(t, top, "other")
+			limitMemory(t, other, memoryLimit)
+			w, reports := watch(t, c)
+			if test.before {
+				start(t, other, hog).wait(t)
+				w.Check()
+			}
+			w.mu.Lock() // so that nobody reads the counter
+			start(t, c, test.script).wait(t)
+			remove(t, c)
+			w.mu.Unlock()
+			w.Check()
+			wantReports(t, "of a counter that is gone", reports, 0)
+			for range 2 {
+				w.CheckKilled()
+				wantReports(t, "of a process that was killed", reports, test.want)
+			}
+		})
+	}
+}
+
+// Files in place of the kernel's, which a test can change between two reads.
+func TestMemoryEvents_KillsAtMost(t *testing.T) {
+	top := t.TempDir()
+	dir := filepath.Join(top, "c")
+	kills := func(dir, n string) { testx.Write(t, filepath.Join(dir, memoryEventsFile), "oom_kill "+n+"\n") }
+	kills(dir, "2")
+	s, err := openMemoryEvents(dir)
+	testx.Must(t, err)
+	defer s.close()
+	want := func(read func() (uint64, error), n uint64) {
+		t.Helper()
+		if got, err := read(); err != nil || got != n {
+			t.Errorf("%d, %v, want %d", got, err, n)
+		}
+	}
+	want(s.kills, 2)
+	if n, err := s.killsAtMost(); err == nil {
+		t.Errorf("without a cgroup above: %d, want an error", n)
+	}
+	kills(top, "7")
+	want(s.kills, 2)
+	want(s.killsAtMost, 2)
+	kills(top, "9")
+	want(s.killsAtMost, 4)
+	kills(dir, "3")
+	want(s.kills, 3)
+	want(s.killsAtMost, 3)
+	kills(top, "8") // as if a kill were counted here, and not above yet
+	want(s.kills, 3)
+	kills(top, "9")
+	want(s.killsAtMost, 3)
+	kills(top, "1") // as if above counted its own kills only
+	want(s.kills, 3)
+	want(s.killsAtMost, 0)
+}
+
+// A kernel with PREEMPT_RT refuses to signal that a v1 cgroup is out of memory.
+func TestOOMWatch_WithoutSignalsSaysSoAndStillCounts(t *testing.T) {
+	if dir := os.Getenv("SHIM_TEST_SILENT"); dir != "" {
+		c := New(map[string]string{"memory": dir})
+		w, reports := watch(t, c)
+		start(t, c, hog).wait(t)
+		w.Check()
+		wantReports(t, "without signals", reports, 1)
+		return
+	}
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		lacking(t, "strace", "strace")
+	}
+	c := makeV1(t)
+	limitMemory(t, c, memoryLimit)
+	cmd := exec.Command(strace, "-f", "-o", os.DevNull, "-P", filepath.Join(c.Path("memory"), "cgroup.event_control"),
+		"-e", "inject=write:error=EOPNOTSUPP", os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), "SHIM_TEST_SILENT="+c.Path("memory"))
+	out, err := cmd.CombinedOutput()
+	if n := strings.Count(string(out), "PREEMPT_RT"); n != 1 || err != nil {
+		t.Errorf("%v, and %d lines about the kernel, want 1:\n%s", err, n, out)
 	}
 }
 
@@ -166,9 +245,7 @@ func TestOOMWatch_LeavesNothingBehind(t *testing.T) {
 	files, goroutines := openFiles(t), runtime.NumGoroutine()
 	for range 20 {
 		w, err := c.WatchOOM(func() {})
-		if err != nil {
-			t.Fatalf("WatchOOM: %v", err)
-		}
+		testx.Must(t, err)
 		w.Check()
 		w.Stop()
 		w.Stop()
@@ -188,83 +265,32 @@ func TestOOMWatch_DoesNothingWithoutMemoryController(t *testing.T) {
 		"v1 hierarchy without the file":   {"memory": dir},
 		"v2 that does not control memory": {"": dir},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w, reports := watch(t, New(paths))
-			w.Check()
-			w.Stop()
-			w.Stop()
-			if got := reports.Load(); got != 0 {
-				t.Errorf("%d reports", got)
-			}
-		})
+		w, reports := watch(t, New(paths))
+		w.Check()
+		w.Stop()
+		w.Stop()
+		wantReports(t, name, reports, 0)
 	}
 }
 
 func TestOOMWatch_CheckReportsEachIncreaseOnce(t *testing.T) {
 	dir := t.TempDir()
-	file := filepath.Join(dir, "memory.events")
-	events := func(kills string) string {
-		return "low 0\nhigh 3\nmax 17\noom 9\noom_kill " + kills + "\noom_group_kill 5\n"
+	events := func(kills string) {
+		testx.Write(t, filepath.Join(dir, memoryEventsFile), "low 0\nhigh 3\nmax 17\noom 9\noom_kill "+kills+"\noom_group_kill 5\n")
 	}
-	testx.Write(t, file, events("4"))
+	events("4")
 	w, reports := watch(t, New(map[string]string{"": dir}))
 	for _, step := range []struct {
 		kills string
 		want  int64
 	}{{"4", 0}, {"5", 1}, {"5", 1}, {"9", 2}, {"9", 2}, {"18446744073709551615", 3}} {
-		testx.Write(t, file, events(step.kills))
+		events(step.kills)
 		w.Check()
-		if got := reports.Load(); got != step.want {
-			t.Errorf("%d reports at oom_kill %s, want %d", got, step.kills, step.want)
-		}
+		wantReports(t, "oom_kill "+step.kills, reports, step.want)
 	}
-}
-
-func TestOOMWatch_NamesTheMissingLine(t *testing.T) {
-	dir := t.TempDir()
-	testx.Write(t, filepath.Join(dir, "memory.events"), "low 0\n")
+	testx.Write(t, filepath.Join(dir, memoryEventsFile), "low 0\n")
 	_, err := New(map[string]string{"": dir}).WatchOOM(func() {})
-	if !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "oom_kill") {
-		t.Errorf("WatchOOM: %v, want not implemented and the name of the line", err)
-	}
-}
-
-// What could not be read of nested cgroups is not what was never counted. The order of the two is the directory's.
-func TestOOMControl_CountsNoKillTwiceAfterAnError(t *testing.T) {
-	const name = "memory.oom_control"
-	counts := map[string]string{"first": "oom_kill 3\n", "second": "oom_kill 0\n"}
-	for broken := range counts {
-		t.Run(broken, func(t *testing.T) {
-			top := t.TempDir()
-			testx.Write(t, filepath.Join(top, name), "oom_kill 0\n")
-			for child, text := range counts {
-				testx.Must(t, os.Mkdir(filepath.Join(top, child), 0o755))
-				testx.Write(t, filepath.Join(top, child, name), text)
-			}
-			file, err := os.Open(filepath.Join(top, name))
-			testx.Must(t, err)
-			defer func() { _ = file.Close() }() // opened for reading only
-			c := &oomControl{dir: top, file: file}
-			want := func(when string) {
-				t.Helper()
-				if n, err := c.kills(); err != nil || n != 3 {
-					t.Errorf("%s kills = %d, %v, want 3", when, n, err)
-				}
-			}
-			want("at first")
-			path := filepath.Join(top, broken, name)
-			if err := errors.Join(os.Remove(path), os.Symlink("nowhere", path)); err != nil { // ELOOP by O_NOFOLLOW
-				t.Fatal(err)
-			}
-			want("while a file cannot be opened")
-			if n, err := (&oomControl{dir: top, file: file}).kills(); err != nil || n > 3 {
-				t.Errorf("kills that begin then = %d, %v, want 3 at most", n, err)
-			}
-			testx.Must(t, os.Remove(path))
-			testx.Write(t, path, counts[broken])
-			want("after that")
-		})
-	}
+	testx.WantError(t, err, errdefs.ErrNotImplemented, "oom_kill")
 }
 
 // The memory controller may not be on v2 here, but cgroup.events announces its changes in the same way.
@@ -278,7 +304,7 @@ func TestOOMWatch_WakesUpWhenTheKernelChangesTheFile(t *testing.T) {
 	go func() { // ends with close below
 		defer close(ended)
 		e.await(func() {
-			if n, err := numberIn(file, "populated"); err == nil {
+			if n, err := readNumber(file.Name(), "populated"); err == nil {
 				populated.Store(n)
 			}
 		})

@@ -6,11 +6,11 @@ package cgroup
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,6 +19,8 @@ const (
 	// after 1, 2, 4 … 512 ms, in all about a second.
 	firstRead = time.Millisecond
 	lastRead  = 512 * time.Millisecond
+
+	oomControlFile = "memory.oom_control"
 )
 
 // oomControl is memory.oom_control of a v1 cgroup with an eventfd. The kernel signals that when the cgroup or an
@@ -26,82 +28,45 @@ const (
 // killer, or by the limit of a nested cgroup, is counted and not signalled; the next Check finds it.
 type oomControl struct {
 	dir   string
-	file  *os.File
 	event *os.File
-
-	// The counter is that of one cgroup only, so nested ones are read as well. They come and go: seen has the last
-	// count of each by its inode number, and total never falls.
-	seen  map[uint64]uint64
-	total uint64
-
-	silent bool // there are no signals: PREEMPT_RT (mm/memcontrol-v1.c, memcg_write_event_control)
 }
 
 func openOOMControl(dir string) (oomSource, error) {
-	file, err := os.Open(filepath.Join(dir, "memory.oom_control"))
+	file, err := os.Open(filepath.Join(dir, oomControlFile))
 	if err != nil {
 		return nil, err
 	}
+	defer file.Close() //nolint:errcheck // closing a control file cannot fail
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("eventfd: %w", err), file.Close())
+		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	c := &oomControl{dir: dir, file: file, event: os.NewFile(uintptr(fd), "oom eventfd")}
-	// file.Fd makes the file blocking, which does not matter: nobody waits on it.
+	c := &oomControl{dir: dir, event: os.NewFile(uintptr(fd), "oom eventfd")}
 	err = Write(filepath.Join(dir, "cgroup.event_control"), fmt.Sprintf("%d %d", fd, file.Fd()))
-	if c.silent = errors.Is(err, unix.EOPNOTSUPP); err != nil && !c.silent {
+	if errors.Is(err, unix.EOPNOTSUPP) { // mm/memcontrol-v1.c, memcg_write_event_control
+		log.L.WithField("cgroup", dir).Warn("a kernel with PREEMPT_RT does not tell of OOM kills on cgroup v1: " +
+			"they are reported only when init or an exec ends")
+		err = nil
+	}
+	if err != nil {
 		c.close()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *oomControl) kills() (uint64, error) {
-	now := make(map[uint64]uint64)
-	err := walk(c.dir, func(n node) error {
-		s, err := n.stat()
-		if err != nil {
-			return err
-		}
-		file := c.file
-		if len(now) > 0 { // c.dir is the first
-			nested, err := n.open("memory.oom_control", unix.O_RDONLY)
-			if err != nil {
-				return err
-			}
-			defer nested.Close() //nolint:errcheck // closing a control file cannot fail
-			file = nested
-		}
-		kills, err := numberIn(file, "oom_kill")
-		if err != nil {
-			return err
-		}
-		if last := c.seen[s.Ino]; kills > last {
-			c.total += kills - last
-		}
-		now[s.Ino] = kills
-		return nil
+// kills adds up the counters of the cgroup and those nested in it, each of which is that of one cgroup only.
+func (c *oomControl) kills() (sum uint64, err error) {
+	err = walk(c.dir, func(dir string) error {
+		n, err := readNumber(filepath.Join(dir, oomControlFile), "oom_kill")
+		sum += n
+		return err
 	}, nil)
-	if len(now) == 0 {
-		return 0, err
-	}
-	if err == nil || c.seen == nil {
-		c.seen = now
-	} else {
-		maps.Copy(c.seen, now) // or the kills in cgroups that were not reached would count again
-	}
-	return c.total, nil
+	return sum, err
 }
 
-// killsAtMost returns the last number: a v1 cgroup does not count what is below it, so nobody knows of later kills.
-func (c *oomControl) killsAtMost() (uint64, error) { return c.total, nil }
-
-func (c *oomControl) whyNoAwait() string {
-	if c.silent {
-		return "a kernel with PREEMPT_RT does not tell of them on cgroup v1"
-	}
-	return whyNotPolled(c.event)
-}
+// killsAtMost fails: a v1 cgroup does not count what is below it, so nobody knows of the kills in one that is gone.
+func (c *oomControl) killsAtMost() (uint64, error) { return 0, unix.ENODEV }
 
 func (c *oomControl) await(check func()) {
 	var buf [8]byte // an eventfd is read eight bytes at a time
@@ -127,7 +92,4 @@ func (c *oomControl) await(check func()) {
 }
 
 // close also makes the kernel forget the eventfd.
-func (c *oomControl) close() {
-	_ = c.event.Close() // nothing to flush: closing an eventfd or a control file cannot fail
-	_ = c.file.Close()
-}
+func (c *oomControl) close() { _ = c.event.Close() } // there is nothing to flush

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,149 +16,76 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// node is the open directory of a cgroup in one hierarchy. A container that may make cgroups can nest them deeper than
-// a path can name (PATH_MAX), so nested ones are opened from one directory to the next.
-type node struct {
-	*os.File // its name is for messages only
+// walk calls visit for the directory of a cgroup and for each one below it, parents first. After all children of a
+// nested directory were visited, walk calls leave with it. Both may be nil. Nested cgroups come and go: one that is gone
+// is skipped. Only dir itself being gone is an error.
+//
+// A container that may make cgroups can nest them deeper than a path can name (PATH_MAX). So the paths that visit and
+// leave get begin at a descriptor, and are valid during the call only. At any depth two descriptors are open.
+func walk(dir string, visit, leave func(dir string) error) error {
+	here, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	here, err = walkFrom(here, visit, leave)
+	_ = here.Close() // opened for reading
+	return err
 }
 
-// walk calls visit for the directory at path and for each directory below it, parents first. After all children of a
-// nested directory were visited, walk calls leave with the parent and the name of the directory. Both may be nil.
-// Nested cgroups come and go: a cgroup that goes during the visit is skipped. Only path itself being gone is an error.
-//
-// Three descriptors are open at a time, at any depth. The way back is "..", since a cgroup never gets another parent.
-func walk(path string, visit func(node) error, leave func(parent node, name string) error) error {
-	f, err := os.OpenFile(path, unix.O_DIRECTORY, 0)
+// walkFrom walks from the directory here. It closes here and returns the directory opened anew, if it has children: the
+// way back from a child is "..", since a cgroup never gets another parent.
+func walkFrom(here *os.File, visit, leave func(dir string) error) (*os.File, error) {
+	if visit != nil {
+		if err := visit(pathOf(here)); err != nil {
+			return here, err
+		}
+	}
+	names, err := children(here)
 	if err != nil {
-		return err
+		return here, err
 	}
-	here := node{f}
-	defer func() { _ = here.Close() }() // whichever is open by then; all are opened for reading
-	children, err := here.visit(visit)
-	if err != nil {
-		return err
-	}
-	type level struct {
-		name     string   // of a directory on the way from path to here
-		children []string // those in it that are still to be visited
-	}
-	way := []level{{path, children}}
-	for {
-		last := &way[len(way)-1]
-		if n := len(last.children); n > 0 {
-			name := last.children[n-1]
-			last.children = last.children[:n-1]
-			child, children, err := here.enter(name, visit)
-			switch {
-			case err == nil:
-				_ = here.Close()
-				here = child
-				way = append(way, level{name, children})
-			case !IsGone(err):
-				return err
-			}
+	for _, name := range names {
+		child, err := os.Open(pathOf(here) + "/" + name)
+		if IsGone(err) {
 			continue
 		}
-		way = way[:len(way)-1]
-		if len(way) == 0 {
-			return nil
-		}
-		parent, err := here.openDir("..")
 		if err != nil {
-			return err
+			return here, err
 		}
 		_ = here.Close()
-		here = parent
+		if child, err = walkFrom(child, visit, leave); err != nil && !IsGone(err) {
+			return child, err
+		}
+		if here, err = os.Open(pathOf(child) + "/.."); err != nil {
+			return child, err
+		}
+		_ = child.Close()
 		if leave == nil {
 			continue
 		}
-		if err := leave(here, last.name); err != nil && !IsGone(err) {
-			return err
+		if err := leave(pathOf(here) + "/" + name); err != nil && !IsGone(err) {
+			return here, err
 		}
 	}
+	return here, nil
 }
 
-func (n node) enter(name string, visit func(node) error) (node, []string, error) {
-	child, err := n.openDir(name)
-	if err != nil {
-		return node{}, nil, err
-	}
-	children, err := child.visit(visit)
-	if err != nil {
-		_ = child.Close()
-		return node{}, nil, err
-	}
-	return child, children, nil
-}
+func pathOf(dir *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", dir.Fd()) }
 
-func (n node) visit(f func(node) error) ([]string, error) {
-	if f != nil {
-		if err := f(n); err != nil {
-			return nil, err
-		}
-	}
+func children(dir *os.File) (names []string, err error) {
 	// The link count includes subdirectories, as in most file systems. Most containers have none, and this saves reading
 	// a directory of forty files.
-	if s, err := n.stat(); err == nil && s.Nlink == 2 {
+	var s unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &s); err == nil && s.Nlink == 2 {
 		return nil, nil
 	}
-	entries, err := n.ReadDir(-1)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
+	entries, err := dir.ReadDir(-1)
 	for _, e := range entries {
 		if e.IsDir() {
 			names = append(names, e.Name())
 		}
 	}
-	return names, nil
-}
-
-func (n node) fd() int { return int(n.Fd()) }
-
-func (n node) stat() (s unix.Stat_t, err error) {
-	err = unix.Fstat(n.fd(), &s)
-	return s, err
-}
-
-func (n node) openDir(name string) (node, error) {
-	f, err := n.open(name, unix.O_DIRECTORY)
-	return node{f}, err
-}
-
-func (n node) open(name string, flags int) (*os.File, error) {
-	label := name
-	if flags&unix.O_DIRECTORY == 0 {
-		label = filepath.Join(n.Name(), name)
-	}
-	for {
-		fd, err := unix.Openat(n.fd(), name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		switch err {
-		case nil:
-			return os.NewFile(uintptr(fd), label), nil
-		case unix.EINTR:
-		default:
-			return nil, &os.PathError{Op: "open", Path: label, Err: err}
-		}
-	}
-}
-
-func (n node) read(file string) ([]byte, error) {
-	f, err := n.open(file, unix.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // opened for reading only
-	return io.ReadAll(f)
-}
-
-func (n node) write(file, text string) error {
-	f, err := n.open(file, unix.O_WRONLY)
-	if err != nil {
-		return err
-	}
-	return writeAndClose(f, text)
+	return names, err
 }
 
 const (
@@ -172,61 +98,33 @@ const (
 	lastPoll  = 50 * time.Millisecond
 )
 
-// freezer describes the files that stop and continue all processes of a cgroup: freezer.state on v1
-// (cgroup-v1/freezer-subsystem.rst), cgroup.freeze and cgroup.events on v2 (cgroup-v2.rst, "Core Interface Files").
-type freezer struct {
-	dir            string
-	file           string
-	frozen, thawed string // what is written to file
-	stateFile      string
-	done           string // what stateFile contains once every process is stopped
-}
-
-// freezer returns the cgroup's freezer, whose dir is "" on a machine without one.
-func (c *Cgroup) freezer() freezer {
+// freezer returns the file that stops and continues all processes of a cgroup, and what is written to it
+// (cgroup-v1/freezer-subsystem.rst; cgroup-v2.rst, "Core Interface Files"). The file is "" if there is none.
+func (c *Cgroup) freezer() (file, frozen, thawed string) {
 	if c.unified {
-		return freezer{c.Path(""), "cgroup.freeze", "1", "0", "cgroup.events", "frozen 1"}
+		return c.File("cgroup.freeze"), "1", "0"
 	}
-	return freezer{c.Path("freezer"), "freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN"}
-}
-
-// requested reports whether somebody asked for a freeze and nobody has thawed since. The cgroup may not be frozen yet.
-func (f freezer) requested() bool {
-	if f.dir == "" {
-		return false
-	}
-	b, err := os.ReadFile(filepath.Join(f.dir, f.file))
-	return err == nil && !strings.HasPrefix(string(b), f.thawed)
+	return c.File("freezer.state"), "FROZEN", "THAWED"
 }
 
 // freeze stops all processes and waits until they are stopped, at most for freezeTimeout. A timeout is no error: the
-// processes that are stopped by then stay stopped. thaw continues them, even after an error. It opens no file, since
-// descriptors may be used up by then, and succeeds for a cgroup that is gone.
-func (f freezer) freeze(ctx context.Context) (thaw func() error, err error) {
-	nothing := func() error { return nil }
-	if f.dir == "" {
-		return nothing, errors.New("no freezer controller")
-	}
-	file, err := os.OpenFile(filepath.Join(f.dir, f.file), os.O_WRONLY, 0)
-	if err != nil {
-		return nothing, err
-	}
-	thaw = func() error {
-		if _, err := file.WriteAt([]byte(f.thawed), 0); err != nil && !IsGone(err) {
-			return errors.Join(err, file.Close())
-		}
-		return file.Close()
+// processes that are stopped by then stay stopped.
+func (c *Cgroup) freeze(ctx context.Context) error {
+	file, frozen, _ := c.freezer()
+	state, done := file, frozen
+	if c.unified {
+		state, done = c.File("cgroup.events"), "frozen 1"
 	}
 	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
 	defer cancel()
 	for wait := firstPoll; ; wait = min(2*wait, lastPoll) {
 		// v1 stays at FREEZING when processes appeared meanwhile, until the file is written again.
-		if _, err := file.WriteAt([]byte(f.frozen), 0); err != nil {
-			return thaw, err
+		if err := Write(file, frozen); err != nil {
+			return err
 		}
-		b, err := os.ReadFile(filepath.Join(f.dir, f.stateFile))
-		if err != nil || strings.Contains(string(b), f.done) || !sleep(ctx, wait) {
-			return thaw, err
+		b, err := os.ReadFile(state)
+		if err != nil || strings.Contains(string(b), done) || !sleep(ctx, wait) {
+			return err
 		}
 	}
 }
@@ -234,15 +132,15 @@ func (f freezer) freeze(ctx context.Context) (thaw func() error, err error) {
 // Thaw continues all processes, whoever froze them, including those in nested cgroups, which may have been frozen on
 // their own.
 func (c *Cgroup) Thaw() error {
-	f := c.freezer()
-	if f.dir == "" {
+	file, _, thawed := c.freezer()
+	if file == "" {
 		return nil
 	}
-	err := walk(f.dir, func(n node) error {
-		return n.write(f.file, f.thawed)
+	err := walk(filepath.Dir(file), func(dir string) error {
+		return Write(filepath.Join(dir, filepath.Base(file)), thawed)
 	}, nil)
 	if err != nil && !IsGone(err) {
-		return fmt.Errorf("thaw cgroup %s: %w", f.dir, err)
+		return fmt.Errorf("thaw cgroup %s: %w", c, err)
 	}
 	return nil
 }
@@ -262,16 +160,15 @@ func (c *Cgroup) AwaitThaw(ctx context.Context) error {
 	return nil
 }
 
-// freezing returns dir or its nearest ancestor on v2 with a freeze requested, or "". It reads cgroup.freeze:
-// cgroup.events shows a freeze only once all processes are stopped, but a new process is stopped before. A file that
-// cannot be read counts as not frozen.
+// freezing returns dir or its nearest ancestor on v2 with a freeze requested, or "". cgroup.events would show a freeze
+// only once all processes are stopped. A file that cannot be read counts as not frozen.
 func freezing(dir string) string {
 	for ; ; dir = filepath.Dir(dir) {
-		text, err := os.ReadFile(filepath.Join(dir, "cgroup.freeze")) // the root has none
+		frozen, err := readNumber(filepath.Join(dir, "cgroup.freeze"), "") // the root has none
 		if err != nil {
 			return ""
 		}
-		if strings.HasPrefix(string(text), "1") {
+		if frozen == 1 {
 			return dir
 		}
 	}
@@ -279,10 +176,8 @@ func freezing(dir string) string {
 
 // sleep waits for d and reports whether ctx lasted that long.
 func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false
@@ -313,13 +208,12 @@ func (c *Cgroup) Remove(ctx context.Context) error {
 
 // removeTree removes the directory at path after those in it. The files in a cgroup go with it.
 func removeTree(path string) error {
-	err := rmdir(unix.AT_FDCWD, path)
+	err := rmdir(path)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	err = walk(path, nil, func(parent node, name string) error { return rmdir(parent.fd(), name) })
-	if err == nil {
-		err = rmdir(unix.AT_FDCWD, path)
+	if err = walk(path, nil, rmdir); err == nil {
+		err = rmdir(path)
 	}
 	if IsGone(err) { // on a read-only mount the kernel answers EROFS before it looks the name up
 		return nil
@@ -327,9 +221,9 @@ func removeTree(path string) error {
 	return err
 }
 
-func rmdir(dir int, name string) error {
-	if err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR); err != nil {
-		return &os.PathError{Op: "rmdir", Path: name, Err: err}
+func rmdir(dir string) error {
+	if err := unix.Rmdir(dir); err != nil {
+		return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
 	}
 	return nil
 }

@@ -56,10 +56,9 @@ type ContainerInfo struct {
 	Pid         int               `json:"pid"`   // of its first process; 0: it is not restored yet
 	Exit        *Exit             `json:"exit,omitempty"`
 	Launch      Launch            `json:"launch"`
-	Cgroup      string            `json:"cgroup,omitempty"`    // absolute path; on cgroup v1 that of one controller
-	OOMLimit    string            `json:"oom_limit,omitempty"` // cgroup whose limit the last OOM kill met, on cgroup v2
-	CPUSet      *CPUSet           `json:"cpuset,omitempty"`    // none: it follows no source
-	Notify      *Notify           `json:"notify,omitempty"`    // none: start does not wait until it is ready
+	Cgroup      string            `json:"cgroup,omitempty"` // absolute path; on cgroup v1 that of one controller
+	CPUSet      *CPUSet           `json:"cpuset,omitempty"` // none: it follows no source
+	Notify      *Notify           `json:"notify,omitempty"` // none: start does not wait until it is ready
 	HostRootfs  []HostDirectory   `json:"host_rootfs,omitempty"`
 	Settings    []Setting         `json:"settings"`
 	Execs       Execs             `json:"execs"`

@@ -15,7 +15,6 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/utils"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/ociruntime/criu"
@@ -28,7 +27,7 @@ func (c *container) KillRemaining(ctx context.Context) error {
 	if c.ownsPIDs {
 		return nil
 	}
-	return c.cgroup.Kill(ctx, unix.SIGKILL)
+	return c.cgroup.Kill(ctx)
 }
 
 // Destroy implements process.RuntimeContainer.
@@ -164,7 +163,7 @@ var errOccupied = fmt.Errorf("not empty after %v: %w", destroyTimeout, errdefs.E
 // return if systemd does not answer, so systemd is asked first.
 func endCgroup(ctx context.Context, cg *cgroup.Cgroup, isScope bool) error {
 	if cg.Exists() {
-		if err := cg.Kill(ctx, unix.SIGKILL); err != nil {
+		if err := cg.Kill(ctx); err != nil {
 			return err
 		}
 		if err := cg.Remove(ctx); err != nil {

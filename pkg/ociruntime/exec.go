@@ -87,7 +87,7 @@ func (c *container) killSession(leader int) error {
 	const rounds = 10
 	for range rounds {
 		found := false
-		err := c.cgroup.SignalThose(unix.SIGKILL, func(pid int) bool {
+		err := c.cgroup.Signal(unix.SIGKILL, func(pid int) bool {
 			session, err := unix.Getsid(pid)
 			isOf := err == nil && session == leader && pid != leader
 			found = found || isOf

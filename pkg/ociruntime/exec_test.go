@@ -380,7 +380,7 @@ func TestExec_SettingUpByLibcontainerHasABound(t *testing.T) {
 	testx.Eventually(t, "the end of all stages, and of nothing else", func() bool { return b.alive() == before && len(zombies(t)) == 0 })
 	testx.Must(t, os.Remove(passwd))
 	b.wantRuns("true")
-	testx.Must(t, b.Cgroup().Kill(t.Context(), unix.SIGKILL))
+	testx.Must(t, b.Cgroup().Kill(t.Context()))
 }
 
 // Go makes libcontainer's process in the cgroup, on v2. If it were frozen there, nothing of this program would run.

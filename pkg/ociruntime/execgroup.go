@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/limit"
@@ -168,5 +167,5 @@ const treeTimeout = 10 * time.Second
 func (g *execGroup) killAll() error {
 	ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
 	defer cancel()
-	return g.Kill(ctx, unix.SIGKILL)
+	return g.Kill(ctx)
 }

@@ -38,7 +38,7 @@ func (e *limitedExec) Signal(sig syscall.Signal) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
-	if err := e.group.Kill(ctx, sig); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	if err := e.group.Kill(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("kill the processes of the exec: %w", err)
 	}
 	return nil

@@ -151,7 +151,7 @@ func (l libcontainerStarter) interruption(c *container, isInit bool) (kill func(
 	if isInit {
 		match = func(int) bool { return true }
 	}
-	return func() { _ = group.SignalThose(unix.SIGKILL, match) } // it is tried again
+	return func() { _ = group.Signal(unix.SIGKILL, match) } // it is tried again
 }
 
 // isStage reports whether a process is a stage of libcontainer that is about to become an exec's program: one that

@@ -49,7 +49,7 @@ func Remove(ctx context.Context, c process.Config) error {
 	stop(ctx, lc, c.Stop)
 	group := cgroup.New(state.CgroupPaths)
 	if group.Exists() {
-		if err := group.Kill(ctx, unix.SIGKILL); err != nil {
+		if err := group.Kill(ctx); err != nil {
 			return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
 		}
 	}

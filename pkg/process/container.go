@@ -272,11 +272,11 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error)
 	switch {
 	case !inCgroup:
 	case sig != syscall.SIGKILL:
-		groupErr = group.Signal(sig)
+		groupErr = group.Signal(sig, nil)
 	default:
 		bounded, cancel := context.WithTimeout(ctx, remainingTimeout)
 		defer cancel()
-		groupErr = group.Kill(bounded, sig)
+		groupErr = group.Kill(bounded)
 		if errors.Is(groupErr, context.DeadlineExceeded) && ctx.Err() == nil {
 			logger(c.ID()).WithError(groupErr).Warn("all processes were killed, but some do not end")
 			groupErr = nil
@@ -321,12 +321,6 @@ func (c *Container) Inspect(maxExecs int) inspect.ContainerInfo {
 	answer := inspect.ContainerInfo{
 		ID: c.ID(), Bundle: s.Bundle, State: s.State.String(), Pid: s.Pid, Exit: shownExit(s),
 		Launch: c.runtime.Launch(), Verdicts: c.Verdicts(), Execs: c.inspectExecs(maxExecs),
-	}
-	c.mu.Lock()
-	watch := c.oom
-	c.mu.Unlock()
-	if watch != nil { // else it is being restored
-		answer.OOMLimit = watch.Limit()
 	}
 	if group := c.Cgroup(); group.Exists() {
 		answer.Cgroup = group.String()

@@ -151,7 +151,6 @@ func (p *printer) known(k *inspect.ContainerInfo, all bool) {
 			p.line("  %-22s %-24s %s", s.Name, cmp.Or(s.Value, "-"), s.Origin)
 		}
 	}
-	p.row("oom kill for", "%s", k.OOMLimit)
 	for _, d := range k.HostRootfs {
 		access := "read-only"
 		if d.Writable {

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hierarchy finds and makes cgroups by their path in the cgroup hierarchies of this machine.
-// github.com/containerd/cgroups/v3 knows what is mounted where, and what a new cgroup needs. The package has no state
-// and no goroutine.
+// Package hierarchy finds and makes cgroups by their path in the cgroup hierarchies of this machine. The package has no
+// state and no goroutine.
 package hierarchy
 
 import (
@@ -16,68 +15,41 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/cgroups/v3/cgroup1"
-	"github.com/containerd/cgroups/v3/cgroup2"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/fs2"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
 )
 
-const cgroupRoot = "/sys/fs/cgroup"
+const (
+	cgroupRoot = fs2.UnifiedMountpoint
+	hybridRoot = cgroupRoot + "/unified"
+	systemd    = "systemd" // systemd's own hierarchy, which controls nothing
+)
 
 // roots returns the root directory of each controller's hierarchy. That of v2 has the name "".
 func roots() (map[string]string, error) {
-	found := map[string]string{}
-	switch cgroups.Mode() {
-	case cgroups.Unified:
+	if cgroups.IsCgroup2UnifiedMode() {
 		return map[string]string{"": cgroupRoot}, nil
-	case cgroups.Hybrid:
-		found[""] = cgroupRoot + "/unified"
-	case cgroups.Legacy, cgroups.Unavailable:
 	}
-	subsystems, err := subsystems()
-	if err != nil && !errors.Is(err, cgroup1.ErrMountPointNotExist) {
+	mounts, err := cgroups.GetCgroupMounts(false)
+	if err != nil {
 		return nil, fmt.Errorf("find the cgroup hierarchies: %w", err)
 	}
-	for _, s := range subsystems {
-		root := s.(interface{ Path(cgroup string) string }).Path("/") // every subsystem of Default has it
-		// Controllers that share a hierarchy are links to it.
-		if found[string(s.Name())], err = filepath.EvalSymlinks(root); err != nil {
-			return nil, fmt.Errorf("find the cgroup hierarchies: %w", err)
+	found := map[string]string{}
+	for _, m := range mounts {
+		for _, controller := range m.Subsystems {
+			found[controller] = m.Mountpoint
 		}
+	}
+	if cgroups.IsCgroup2HybridMode() {
+		found[""] = hybridRoot
 	}
 	return found, nil
-}
-
-// subsystems returns those of v1 on this machine. Default leaves out whatever it cannot look at: a pod would lack a
-// hierarchy, and what is made there later would not be removed.
-func subsystems() ([]cgroup1.Subsystem, error) {
-	list, err := cgroup1.Default()
-	if err != nil {
-		return nil, err
-	}
-	more, err := missingFrom(cgroupRoot, list)
-	if err == nil && more { // it can look at it now
-		list, err = cgroup1.Default()
-	}
-	return list, err
-}
-
-// missingFrom reports whether root has a v1 hierarchy whose subsystem is not in list.
-func missingFrom(root string, list []cgroup1.Subsystem) (bool, error) {
-	for _, name := range append(cgroup1.Subsystems(), cgroup1.SystemdDbus) {
-		if slices.ContainsFunc(list, func(s cgroup1.Subsystem) bool { return s.Name() == name }) {
-			continue
-		}
-		_, err := os.Lstat(filepath.Join(root, string(name)))
-		if err == nil || !errors.Is(err, fs.ErrNotExist) {
-			return true, err
-		}
-	}
-	return false, nil
 }
 
 // At returns the cgroup at path, which is absolute in a hierarchy. On v1 it has the directories that exist, which may
@@ -89,21 +61,19 @@ func At(path string) (*cgroup.Cgroup, error) {
 	if err != nil {
 		return nil, err
 	}
+	delete(tops, systemd)
 	paths := map[string]string{}
 	for controller, top := range tops {
-		if controller == string(cgroup1.SystemdDbus) { // systemd's own hierarchy controls nothing
-			continue
-		}
 		dir := filepath.Join(top, path)
 		exists, err := isDir(dir)
 		if err != nil {
 			return nil, fmt.Errorf("cgroup %q: %w", path, err)
 		}
-		if exists || cgroups.Mode() == cgroups.Unified {
+		if exists || cgroups.IsCgroup2UnifiedMode() {
 			paths[controller] = dir
 		}
 	}
-	if cgroups.Mode() == cgroups.Hybrid && len(paths) == 1 {
+	if cgroups.IsCgroup2HybridMode() && len(paths) == 1 {
 		delete(paths, "")
 	}
 	return cgroup.New(paths), nil
@@ -144,15 +114,15 @@ func Make(path string, dirs []string) (made []string, err error) {
 	}()
 	for _, dir := range dirs {
 		err := os.Mkdir(dir, 0o755)
-		if err == nil {
+		switch {
+		case err == nil:
 			made = append(made, dir)
-			continue
-		}
-		if !errors.Is(err, fs.ErrExist) {
+		case errors.Is(err, fs.ErrExist):
+			if _, err := isDir(dir); err != nil {
+				return made, err
+			}
+		default:
 			return made, classify(err)
-		}
-		if _, err := isDir(dir); err != nil {
-			return made, err
 		}
 	}
 	if len(made) == 0 {
@@ -164,27 +134,13 @@ func Make(path string, dirs []string) (made []string, err error) {
 // prepare enables all controllers for the cgroup at path on v2. On v1 it fills the cpusets on the way to it, which take
 // no process while they are empty.
 func prepare(path string) error {
-	if cgroups.Mode() == cgroups.Unified {
-		m, err := cgroup2.Load(path)
-		if err != nil {
-			return err
-		}
-		controllers, err := m.RootControllers()
-		for _, c := range controllers {
-			// One by one, since each may fail by itself. Setting a limit of a missing one gives a better error.
-			_ = m.ToggleControllers([]string{c}, cgroup2.Enable)
-		}
-		return err
+	if cgroups.IsCgroup2UnifiedMode() {
+		return fs2.CreateCgroupPath(filepath.Join(cgroupRoot, path), &cgroups.Cgroup{Resources: &cgroups.Resources{}})
 	}
-	subsystems, err := subsystems()
-	for _, s := range subsystems {
-		if cpuset, ok := s.(interface {
-			Create(path string, r *specs.LinuxResources) error
-		}); ok && s.Name() == cgroup1.Cpuset {
-			return cpuset.Create(path, &specs.LinuxResources{})
-		}
+	if !cgroups.PathExists(filepath.Join(cgroupRoot, "cpuset")) {
+		return nil
 	}
-	return err
+	return cgroup1.NewCpuset(cgroupRoot).Create(path, &specs.LinuxResources{})
 }
 
 // classify adds the errdefs class of an error of mkdir(2) or stat(2) where there is one.

@@ -14,12 +14,10 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/containerd/cgroups/v3"
-	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/cgroup"
@@ -55,23 +53,6 @@ func absent(t *testing.T) (path string, tops []string) {
 		}
 	})
 	return "/" + first + "/a/b", tops
-}
-
-// A hierarchy that could not be looked at for a moment is not one that the machine lacks.
-func TestMissingFrom_AnErrorIsNotAbsence(t *testing.T) {
-	root := t.TempDir()
-	some := []cgroup1.Subsystem{cgroup1.NewFreezer(root), cgroup1.NewPids(root)}
-	want := func(when, root string, wantMore, wantErr bool) {
-		t.Helper()
-		if more, err := missingFrom(root, some); more != wantMore || (err != nil) != wantErr {
-			t.Errorf("%s: missingFrom = %t, %v, want %t and an error: %t", when, more, err, wantMore, wantErr)
-		}
-	}
-	testx.Must(t, os.Mkdir(filepath.Join(root, "freezer"), 0o755))
-	want("all are known", root, false, false)
-	want("it cannot be looked", filepath.Join(root, strings.Repeat("x", 256)), true, true) // ENAMETOOLONG
-	testx.Must(t, os.Mkdir(filepath.Join(root, "cpuset"), 0o755))
-	want("there is another", root, true, false)
 }
 
 func makeAt(t *testing.T, path string) []string {
@@ -112,13 +93,9 @@ func TestMake_ContainersCanBeInWhatItMakes(t *testing.T) {
 	if left := RemoveEmpty(made); !slices.Equal(left, made) {
 		t.Errorf("RemoveEmpty(%q) leaves %q, want all: a process is in it", made, left)
 	}
-	testx.Must(t, group.Kill(t.Context(), syscall.SIGKILL))
+	testx.Must(t, group.Kill(t.Context()))
 	_ = p.Wait() // that it was killed is no error
-	for deadline := time.Now().Add(patience); len(RemoveEmpty(made)) > 0; <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("RemoveEmpty leaves some after %v", patience)
-		}
-	}
+	testx.Eventually(t, "RemoveEmpty removes all", func() bool { return len(RemoveEmpty(made)) == 0 })
 	if left, err := Missing(path); err != nil || !slices.Equal(left, made) {
 		t.Errorf("missing after the removal = %q, %v, want %q", left, err, made)
 	}
@@ -154,7 +131,7 @@ func TestMake_LeavesWhatIsThere(t *testing.T) {
 		t.Errorf("left %q, want nothing", left)
 	}
 	for _, dir := range append(first, owners) {
-		if !isThere(t, dir) {
+		if !testx.Exists(dir) {
 			t.Errorf("%s was there before, and is gone", dir)
 		}
 	}
@@ -175,21 +152,21 @@ func TestMake_FailureLeavesNothingOfItsOwn(t *testing.T) {
 		t.Errorf("Make = %q, %v, want an invalid argument", made, err)
 	}
 	for i, dir := range dirs {
-		if got, want := isThere(t, dir), i == 0; got != want {
+		if got, want := testx.Exists(dir), i == 0; got != want {
 			t.Errorf("%s is there: %t, want %t", dir, got, want)
 		}
 	}
 }
 
 func TestMissing_RefusesFiles(t *testing.T) {
-	path, _ := absent(t)
+	path, tops := absent(t)
 	makeAt(t, path)
 	group, err := At(path + "/cgroup.procs")
 	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "is a file") {
 		t.Errorf("At of a file = %v, %v, want an invalid argument", group, err)
 	}
 	// As if somebody made it after Missing.
-	made, err := Make(path, []string{firstDir(t, path) + "/cgroup.procs"})
+	made, err := Make(path, []string{filepath.Join(tops[0], path, "cgroup.procs")})
 	if !errdefs.IsInvalidArgument(err) || len(made) > 0 {
 		t.Errorf("Make of a file = %q, %v, want an invalid argument", made, err)
 	}
@@ -237,29 +214,8 @@ func TestAt_IsNoneWhereOnlyTheSecondVersionHasIt(t *testing.T) {
 	}
 	path, _ := absent(t)
 	path = filepath.Dir(filepath.Dir(path))
-	dir := filepath.Join(cgroupRoot, "unified", path)
-	testx.Must(t, os.Mkdir(dir, 0o755))
-	t.Cleanup(func() {
-		if err := os.Remove(dir); err != nil {
-			t.Error(err)
-		}
-	})
+	testx.Must(t, os.Mkdir(filepath.Join(hybridRoot, path), 0o755)) // absent removes it
 	if got, err := At(path); err != nil || !got.IsNone() {
 		t.Errorf("At = %v, %v, want none", got, err)
 	}
-}
-
-// firstDir is the directory of the cgroup at path in one hierarchy.
-func firstDir(t *testing.T, path string) string {
-	t.Helper()
-	found, err := roots()
-	testx.Must(t, err)
-	return filepath.Join(slices.Min(slices.Collect(maps.Values(found))), path)
-}
-
-func isThere(t *testing.T, dir string) bool {
-	t.Helper()
-	ok, err := isDir(dir)
-	testx.Must(t, err)
-	return ok
 }

@@ -323,7 +323,7 @@ func (c *Container) KillRemaining(ctx context.Context) error {
 	if !c.runtime.SharesPIDs {
 		return nil
 	}
-	return c.Cgroup().Kill(ctx, syscall.SIGKILL)
+	return c.Cgroup().Kill(ctx)
 }
 
 // Destroy implements process.RuntimeContainer. It fails if init has not exited.

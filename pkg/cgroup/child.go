@@ -1,0 +1,235 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// childHierarchies are the v1 hierarchies in which a child has a directory: those that account for it, and the freezer,
+// by which all of it can be killed. In other hierarchies processes stay in the parent: a cpu child would get its own
+// share, and a cpuset child starts without CPUs.
+var childHierarchies = []string{"", "freezer", "pids", "cpuacct", "memory"}
+
+// MakeChild makes a cgroup in this one, without limits. On v2 it has the controllers that the parent enables for its
+// children, which are none while the parent holds processes (cgroup-v2.rst, "No Internal Process Constraint"; see
+// Delegate). Remove removes it. If the name is taken, the error is errdefs.ErrAlreadyExists.
+func (c *Cgroup) MakeChild(name string) (*Cgroup, error) {
+	paths := make(map[string]string)
+	for _, controller := range childHierarchies {
+		if dir := c.paths[controller]; dir != "" && countsChildren(controller, dir) {
+			paths[controller] = filepath.Join(dir, name)
+		}
+	}
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("make cgroup %s: no hierarchy to make it in: %w", name, errdefs.ErrFailedPrecondition)
+	}
+	child := New(paths)
+	for i, dir := range child.dirs {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			for _, made := range child.dirs[:i] {
+				err = errors.Join(err, os.Remove(made))
+			}
+			if errors.Is(err, fs.ErrExist) {
+				err = fmt.Errorf("%w: %w", err, errdefs.ErrAlreadyExists)
+			}
+			return nil, err
+		}
+	}
+	return child, nil
+}
+
+// countsChildren reports whether the processes of a child count in dir too. Before Linux 5.11 those of the v1 memory
+// controller do only if dir says so; a child would then escape the container's limit.
+func countsChildren(controller, dir string) bool {
+	if controller != "memory" {
+		return true
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "memory.use_hierarchy"))
+	return err != nil || string(text) != "0\n" // no such file: v2, or a kernel that always counts
+}
+
+// ChildPaths returns the paths of c for a process in child, which MakeChild made with this name.
+func (c *Cgroup) ChildPaths(child *Cgroup, name string) map[string]string {
+	paths := maps.Clone(c.paths)
+	for controller, dir := range paths {
+		// By directory: cpu and cpuacct may share a hierarchy.
+		if below := filepath.Join(dir, name); dir != "" && slices.Contains(child.dirs, below) {
+			paths[controller] = below
+		}
+	}
+	return paths
+}
+
+// Delegate makes limits possible in children that MakeChild makes. On v2 the kernel gives controllers only to children
+// of a cgroup without processes of its own (cgroup-v2.rst, "No Internal Process Constraint"), so Delegate moves the
+// processes of c into a child called leaf. Accounting and limits of c stay the same. On v1 Delegate does nothing.
+//
+// The caller ensures that no process enters c itself from then on.
+func (c *Cgroup) Delegate(leaf string) (err error) {
+	if !c.unified {
+		return nil
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("limits of execs: delegate controllers of cgroup %s: %w", c, err)
+		}
+	}()
+	leaf = filepath.Join(c.Path(""), leaf)
+	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	for {
+		text, err := os.ReadFile(filepath.Join(c.Path(""), procsFile))
+		if err != nil {
+			return err
+		}
+		pids, err := parseProcs(nil, text)
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			break
+		}
+		for _, pid := range pids {
+			err := Write(filepath.Join(leaf, procsFile), strconv.Itoa(pid))
+			if err != nil && !errors.Is(err, unix.ESRCH) { // it has ended
+				return err
+			}
+		}
+	}
+	for _, controller := range []string{"memory", "pids"} {
+		err := Write(c.File("cgroup.subtree_control"), "+"+controller)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // c does not have the controller, see CanLimit
+			return err
+		}
+	}
+	return nil
+}
+
+// CPUTimeController is the controller of v1 from which Usage gets the CPU time. On v2 each cgroup counts it.
+const CPUTimeController = "cpuacct"
+
+// CanLimit reports whether a controller is available to children that MakeChild makes.
+func (c *Cgroup) CanLimit(controller string) bool {
+	if !c.unified {
+		dir := c.paths[controller]
+		return dir != "" && countsChildren(controller, dir)
+	}
+	if controller == CPUTimeController {
+		return true
+	}
+	given, err := os.ReadFile(c.File("cgroup.subtree_control"))
+	return err == nil && slices.Contains(strings.Fields(string(given)), controller)
+}
+
+// LimitMemory limits memory to a number of bytes, without swap. At the limit the kernel kills all processes of the
+// cgroup on v2, and one process on v1.
+func (c *Cgroup) LimitMemory(memory int64) error {
+	if c.unified {
+		err := c.set("memory.swap.max", 0)
+		if errdefs.IsFailedPrecondition(err) { // the kernel has no swap
+			err = nil
+		}
+		return errors.Join(c.set("memory.max", memory), err, c.set("memory.oom.group", 1))
+	}
+	if err := c.set("memory.limit_in_bytes", memory); err != nil {
+		return err
+	}
+	err := c.set("memory.memsw.limit_in_bytes", memory)
+	if errdefs.IsFailedPrecondition(err) { // swap is not counted
+		err = c.set("memory.swappiness", 0) // not used then, either
+	}
+	return err
+}
+
+// LimitPids limits the number of processes and threads.
+func (c *Cgroup) LimitPids(n int64) error { return c.set("pids.max", n) }
+
+func (c *Cgroup) set(file string, n int64) error {
+	path := c.File(file)
+	err := fs.ErrNotExist
+	if path != "" {
+		err = Write(path, strconv.FormatInt(n, 10))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cgroup %s has no %s: %w", c, file, errdefs.ErrFailedPrecondition)
+	}
+	return err
+}
+
+// Usage is what the processes of a cgroup have used since it was made, including those that have ended.
+type Usage struct {
+	CPU    time.Duration
+	Memory uint64 // the peak in bytes; 0 where it is not counted, see MakeChild
+}
+
+// Usage reads the usage. If the cgroup is gone, the error is errdefs.ErrNotFound.
+func (c *Cgroup) Usage() (Usage, error) {
+	cpu, key, unit, peak := "cpuacct.usage", "", time.Nanosecond, "memory.max_usage_in_bytes"
+	if c.unified {
+		cpu, key, unit, peak = "cpu.stat", "usage_usec", time.Microsecond, "memory.peak" // since Linux 5.19
+	}
+	var u Usage
+	if path := c.File(cpu); path != "" {
+		n, err := readNumber(path, key)
+		if err != nil {
+			return Usage{}, fmt.Errorf("read usage of cgroup %s: %w", c, classify(err))
+		}
+		u.CPU = time.Duration(n) * unit
+	}
+	u.Memory = c.counter(peak, "")
+	return u, nil
+}
+
+// Account is what the processes of a cgroup used, in more detail than Usage.
+type Account struct {
+	Usage
+	User, System time.Duration
+	OOMKills     uint64 // of its processes
+	ForksRefused uint64 // by its limit of processes
+}
+
+// Account reads the account. A number that the kernel does not count is 0. A cgroup that is gone gives
+// errdefs.ErrNotFound.
+func (c *Cgroup) Account() (a Account, err error) {
+	if a.Usage, err = c.Usage(); err != nil {
+		return Account{}, err
+	}
+	a.ForksRefused = c.counter("pids.events", "max")
+	// Since Linux 6.11, pids.events of v2 includes the limits of cgroups below.
+	if n, err := readNumber(c.File("pids.events.local"), "max"); err == nil {
+		a.ForksRefused = n
+	}
+	if c.unified {
+		a.User = time.Duration(c.counter("cpu.stat", "user_usec")) * time.Microsecond
+		a.System = time.Duration(c.counter("cpu.stat", "system_usec")) * time.Microsecond
+		a.OOMKills = c.counter("memory.events", "oom_kill")
+	} else {
+		a.User = time.Duration(c.counter("cpuacct.usage_user", ""))
+		a.System = time.Duration(c.counter("cpuacct.usage_sys", ""))
+		a.OOMKills = c.counter("memory.oom_control", "oom_kill")
+	}
+	if !c.Exists() { // it went while it was read, and what was missing counted as 0
+		return Account{}, fmt.Errorf("read account of cgroup %s: %w", c, errdefs.ErrNotFound)
+	}
+	return a, nil
+}
+
+func (c *Cgroup) counter(file, key string) uint64 {
+	n, _ := readNumber(c.File(file), key) // no such file: it is not counted
+	return n
+}
