@@ -250,7 +250,6 @@ type config struct {
 	new      []client.NewContainerOpts
 	stdin    io.Reader
 	terminal bool
-	stderr   string      // fifo beside a terminal
 	rootfs   string      // directory in place of the test image
 	io       cio.Creator // in place of streams to buffers
 }
@@ -303,15 +302,8 @@ func (e *env) streams(cfg config, out, errOut io.Writer) cio.Creator {
 		return cfg.io
 	}
 	if cfg.terminal {
-		create := cio.NewCreator(cio.WithStreams(cfg.stdin, out, nil), cio.WithTerminal,
+		return cio.NewCreator(cio.WithStreams(cfg.stdin, out, nil), cio.WithTerminal,
 			cio.WithFIFODir(e.containerd.Fifos))
-		if cfg.stderr == "" {
-			return create
-		}
-		return func(id string) (cio.IO, error) {
-			io, err := create(id)
-			return split{io, cfg.stderr}, err
-		}
 	}
 	return cio.NewCreator(cio.WithStreams(cfg.stdin, out, errOut), cio.WithFIFODir(e.containerd.Fifos))
 }

@@ -15,9 +15,6 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/pkg/cio"
-	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/containerd/fifo"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
@@ -236,78 +233,4 @@ func TestTerminal_ExecHasItsOwn(t *testing.T) {
 	x.out.WaitFor(t, "read: hello.")
 	x.wantExit(5)
 	c.kill()
-}
-
-// split is a terminal's streams with a stderr beside it, for which containerd's client has no words of its own.
-type split struct {
-	cio.IO
-	stderr string
-}
-
-func (s split) Config() cio.Config {
-	c := s.IO.Config()
-	c.Stderr = s.stderr
-	return c
-}
-
-// stderrFifo makes a fifo and reads it to its end, in a goroutine that ends with the test. It sends what it has read.
-func (e *env) stderrFifo(name string) (path string, text <-chan string) {
-	e.Helper()
-	path = filepath.Join(e.TempDir(), name)
-	e.must(unix.Mkfifo(path, 0o600), "make fifo")
-	reader, err := fifo.OpenFifo(e.ctx, path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
-	e.must(err, "open fifo")
-	e.Cleanup(func() { reader.Close() })
-	read := make(chan string, 1)
-	go func() { b, _ := io.ReadAll(reader); read <- string(b) }()
-	return path, read
-}
-
-// wantText waits for the end of what stderrFifo reads.
-func (e *env) wantText(text <-chan string, want string) {
-	e.Helper()
-	select {
-	case got := <-text:
-		if got != want {
-			e.Errorf("stderr = %q, want %q", got, want)
-		}
-	case <-time.After(harness.Slow(20 * time.Second)):
-		e.Error("stderr does not end")
-	}
-}
-
-// The launcher gives init and execs the stderr that they name beside a terminal.
-func TestTerminal_HasTheStderrThatItNames(t *testing.T) {
-	harness.OursOnly(t, "a stderr beside the terminal of a container")
-	if harness.AllExecsByLibcontainer() {
-		t.Skip("SKIPPED: libcontainer gives stderr to the terminal")
-	}
-	e := newEnv(t)
-	const script = `tty; echo oops >&2; for fd in 0 1 2; do test -t $fd && echo fd $fd is a terminal; done
-		stat -L -c %u:%a /proc/self/fd/2; read -r line; echo "$line" >&2; exit 3`
-	const want = "/dev/pts/0\r\nfd 0 is a terminal\r\nfd 1 is a terminal\r\n1000:600\r\ntyped\r\n"
-	check := func(p *process, keyboard io.Writer, text <-chan string) {
-		t.Helper()
-		p.out.WaitFor(t, "1000:600")
-		e.typeLine(keyboard, "typed")
-		p.wantExit(3)
-		if got := p.out.String(); got != want {
-			t.Errorf("%s: stdout = %q, want %q", p.ID(), got, want)
-		}
-		e.wantText(text, "oops\ntyped\n")
-	}
-	path, text := e.stderrFifo("init")
-	keyboard, stdin := typed(e)
-	cfg := config{terminal: true, stdin: stdin, stderr: path, opts: with(oci.WithUserID(1000))}
-	c := e.run("c1", cfg, "sh", "-c", script)
-	c.runExec("e1", "echo", "hello") // while init has its stderr
-	check(&c.process, keyboard, text)
-
-	parent := e.run("c2", config{}, "sleep", "1000")
-	path, text = e.stderrFifo("exec")
-	keyboard, stdin = typed(e)
-	check(parent.startExec("e1", config{terminal: true, stdin: stdin, stderr: path}, func(p *specs.Process) {
-		p.User = specs.User{UID: 1000, GID: 1000}
-	}, "sh", "-c", script), keyboard, text)
-	parent.kill()
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -131,8 +130,6 @@ const (
 	// readerPoll is how often Delete checks whether there are still readers. It is long enough for a returning reader,
 	// such as containerd after a restart, to open the output.
 	readerPoll = 100 * time.Millisecond
-	// markTimeout bounds how long Delete waits to learn how much the outputs hold.
-	markTimeout = time.Second
 )
 
 // awaitDrained waits until the output of each process that has exited is read, has no reader, or its readers and
@@ -149,13 +146,6 @@ func awaitDrained(ctx context.Context, processes []*Process) error {
 	defer overdue.Stop()
 	poll := time.NewTicker(readerPoll)
 	defer poll.Stop()
-	mark, cancel := context.WithTimeout(ctx, markTimeout)
-	defer cancel()
-	var marks sync.WaitGroup // concurrently: one that uses all of the time must not take it from the others
-	for _, p := range exited {
-		marks.Go(func() { p.streams.Mark(mark) })
-	}
-	marks.Wait()
 	for i := 0; i < len(exited); {
 		select {
 		case <-exited[i].drained:

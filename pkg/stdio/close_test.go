@@ -26,7 +26,7 @@ func asleep(n int) func() bool {
 // blocked reports whether a copier waits for its sink.
 func blocked() bool {
 	for stack := range strings.SplitSeq(goroutines(), "\n\n") {
-		if strings.Contains(stack, "[IO wait") && strings.Contains(stack, "(*pipeEnd).write(") {
+		if strings.Contains(stack, "[IO wait") && strings.Contains(stack, "(*pipeEnd).Write(") {
 			return true
 		}
 	}

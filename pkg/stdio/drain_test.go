@@ -44,21 +44,13 @@ func (r *env) drainAsDelete() {
 	drained := make(chan error, 1)
 	go func() { drained <- r.Drain(ctx) }()
 	testx.Eventually(r.t, "Drain has looked", func() bool {
-		return !slices.ContainsFunc(r.outputCopiers(), func(c *copier) bool { return !c.is(func() bool { return c.exited }) })
+		return !slices.ContainsFunc(r.outputCopiers(), func(c *copier) bool { return !c.exited.Load() })
 	})
-	r.Mark(r.t.Context())
 	testx.Eventually(r.t, "all that was written is handed on", func() bool { return r.DrainMayStop(true) })
 	cancel()
 	if err := <-drained; err != nil {
 		r.t.Errorf("Drain() = %v, want nil", err)
 	}
-}
-
-// is asks c with its lock held.
-func (c *copier) is(what func() bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return what()
 }
 
 func TestDrain_WaitsForTheLastWriter(t *testing.T) {
@@ -120,7 +112,7 @@ func TestDrain_GivesUpOnAnAbsentReader(t *testing.T) {
 	write(t, process, pattern(2*bufferSize)) // the fifo and the pipe are full
 	testx.Eventually(t, "the copier is blocked", blocked)
 	process.Close()
-	wantDrainError(t, r.Streams, "drain stdout: N bytes and what is in the pipe are not handed on after T: context deadline exceeded")
+	wantDrainError(t, r.Streams, "drain stdout: N bytes and what is in the pipe are not handed on: context deadline exceeded")
 	within(t, "Close", func() { _ = r.Close() })
 }
 
@@ -128,7 +120,7 @@ func TestDrain_SaysThatTheLastBytesHaveNoReader(t *testing.T) {
 	r := newEnv(t, false, "stdout")
 	testx.Must(t, r.run("echo", "hello").Wait())
 	testx.Eventually(t, "only a reader is missing", func() bool { return r.DrainMayStop(false) })
-	wantDrainError(t, r.Streams, "drain stdout: the last bytes have no reader after T: context deadline exceeded")
+	wantDrainError(t, r.Streams, "drain stdout: the last bytes have no reader: context deadline exceeded")
 }
 
 func TestDrainMayStop_LastBytesWithoutAReader(t *testing.T) {

@@ -7,8 +7,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -60,7 +58,7 @@ func TestFifo_OutputWaitsForItsReader(t *testing.T) {
 			}
 			reader := <-readers
 			defer reader.Close()
-			if err := out.write([]byte("hello"), func(int) {}); err != nil {
+			if _, err := out.Write([]byte("hello")); err != nil {
 				t.Errorf("write: %v", err)
 			}
 			if err := out.Close(); err != nil {
@@ -69,34 +67,4 @@ func TestFifo_OutputWaitsForItsReader(t *testing.T) {
 			wantRest(t, reader, "hello")
 		})
 	}
-}
-
-// Whoever makes the fifo may make it anew while Open waits for a reader.
-func TestFifo_ThatIsReplacedDoesNotHoldUpOpen(t *testing.T) {
-	checkLeaks(t)
-	dir := fifos(t, "stdout", "other")
-	path := filepath.Join(dir, "stdout")
-	opened := make(chan error, 1)
-	go func() {
-		s, err := Open(t.Context(), Config{Stdout: path}, ownOwner())
-		if err == nil {
-			err = s.Close()
-		}
-		opened <- err
-	}()
-	testx.Eventually(t, "Open waits for a reader", func() bool {
-		buf := make([]byte, 1<<20)
-		for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-			if strings.Contains(stack, "[syscall") && strings.Contains(stack, "containerd/fifo.openFifo") {
-				return true // in open(2), or about to be
-			}
-		}
-		return false
-	})
-	testx.Must(t, os.Rename(filepath.Join(dir, "other"), path))
-	within(t, "Open", func() {
-		if err := <-opened; err != nil {
-			t.Error(err)
-		}
-	})
 }

@@ -10,13 +10,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,48 +30,37 @@ type bounds struct {
 //
 // It does not get the process's own pipes, but others into which the output is copied. So the process neither dies nor
 // blocks when the binary has exited or closed one of the two, and a terminal works in the same way.
-//
-// It owns two goroutines, in work: one waits for the binary, one makes it exit. Both inputs must be closed for that.
 type logger struct {
-	cmd      *exec.Cmd
-	children Children
-	log      *log.Entry
-	bounds   bounds
-	inputs   [2]loggerInput  // of stdout and stderr
-	open     atomic.Int32    // inputs that are not closed yet
-	ending   chan struct{}   // closed once, when the last input is
-	kept     <-chan struct{} // closed when nobody waits any longer for what the binary still has to read or write
-	expired  <-chan struct{}
-	expire   func()        // the binary has used up its time to read: it gets SIGTERM as soon as its input ends
-	end      func()        // sends SIGTERM, and SIGKILL after bounds.term
-	exited   chan struct{} // closed once, when the binary has been waited for
-	work     sync.WaitGroup
+	cmd    *exec.Cmd
+	bounds bounds
+	inputs [2]*loggerInput // of stdout and stderr
+	late   atomic.Bool     // it has used up its time to read
+	exited chan struct{}   // closed once, when the binary has been waited for
 }
 
 // loggerInput is the sink of one stream.
 type loggerInput struct {
 	*pipeEnd
-	logger *logger
-	closed sync.Once
+	exited <-chan struct{} // of the logger
+}
+
+// end closes the stream and waits for the binary, which is still reading.
+func (i *loggerInput) end(ctx context.Context) error {
+	_ = i.Close() // a pipe has no late errors
+	select {
+	case <-i.exited:
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // startLogger runs the binary and waits until it is ready. After an error nothing is left of it, unless SIGKILL fails
-// to end it. kept is for [logger.kept].
-func startLogger(ctx context.Context, l location, c Config, kept <-chan struct{}) (_ *logger, err error) {
+// to end it.
+func startLogger(ctx context.Context, l location, c Config) (_ *logger, err error) {
 	if c.Host == nil {
 		return nil, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
 	}
-	g := &logger{
-		children: c.Host.Children, log: log.G(ctx).WithField("logger", l.path), bounds: c.Host.bounds,
-		kept: kept, ending: make(chan struct{}), exited: make(chan struct{}),
-	}
-	expired, expire := context.WithCancel(context.Background())
-	g.expired, g.expire = expired.Done(), expire
-	life, end := context.WithCancel(context.Background())
-	g.end = end
-	g.cmd = exec.CommandContext(life, l.path, l.args...)
-	g.cmd.Cancel = func() error { return g.cmd.Process.Signal(unix.SIGTERM) }
-	g.cmd.WaitDelay = g.bounds.term
+	g := &logger{cmd: exec.Command(l.path, l.args...), bounds: c.Host.bounds, exited: make(chan struct{})}
 	// Its environment has nothing else, as with the runc shim (process/io_util.go, NewBinaryCmd).
 	g.cmd.Env = []string{"CONTAINER_ID=" + c.ID, "CONTAINER_NAMESPACE=" + c.Host.Namespace}
 	var ours [3]*pipeEnd
@@ -83,7 +70,7 @@ func startLogger(ctx context.Context, l location, c Config, kept <-chan struct{}
 		}
 		_ = ours[2].Close() // nothing more is expected from it
 		if err != nil {
-			_ = closeAll(ours[0], ours[1]) // nothing was written to them
+			_, _ = ours[0].Close(), ours[1].Close() // nothing was written to them
 		}
 	}()
 	for i, index := range [...]int{0, 0, 1} { // the last one carries the ready sign
@@ -95,42 +82,36 @@ func startLogger(ctx context.Context, l location, c Config, kept <-chan struct{}
 	}
 	for i, name := range outputNames {
 		ours[i].name = fmt.Sprintf("%s of logging binary %q", name, l.path)
-		g.inputs[i].pipeEnd, g.inputs[i].logger = ours[i], g
+		g.inputs[i] = &loggerInput{ours[i], g.exited}
 	}
-	if err := g.start(c.Host); err != nil {
+	if err := g.start(c.Host.Children); err != nil {
 		return nil, err
 	}
 	_ = g.cmd.ExtraFiles[2].Close() // if ours stayed open, the end of the pipe would not show
 	if err := g.awaitReady(ctx, ours[2], l.scheme == "binary-v2"); err != nil {
 		return nil, fmt.Errorf("logging binary %q: %w", l.path, errors.Join(err, g.kill()))
 	}
-	g.work.Go(g.supervise) // ends with the binary
 	return g, nil
 }
 
 // start starts the binary. The reaper is suspended until it knows that the child has a waiter. cmd.Start itself waits
 // for a child that finds no program to run.
-func (g *logger) start(host *Host) error {
-	defer g.children.Suspend()()
-	if err := host.withUmask(g.cmd.Start); err != nil {
+func (g *logger) start(children Children) error {
+	defer children.Suspend()()
+	if err := g.cmd.Start(); err != nil {
 		return fmt.Errorf("start logging binary: %w", unusable(err))
 	}
-	g.children.Register(g.cmd.Process.Pid)
-	g.open.Store(2)
-	g.work.Go(g.wait) // ends with the binary
+	children.Register(g.cmd.Process.Pid)
+	go func() { // ends with the binary, for which stop and kill wait
+		defer close(g.exited)
+		_ = g.cmd.Wait() // what matters is in ProcessState
+		children.Unregister(g.cmd.Process.Pid)
+	}()
 	return nil
-}
-
-func (g *logger) wait() {
-	defer close(g.exited)
-	_ = g.cmd.Wait() // what matters is in ProcessState
-	g.end()
-	g.children.Unregister(g.cmd.Process.Pid)
 }
 
 // awaitReady waits for a byte or for the end of the pipe. With confirm the end does not count as ready.
 func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) error {
-	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, g.bounds.ready)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = ready.file.SetReadDeadline(time.Unix(1, 0)) })() // ends the read below
@@ -139,8 +120,7 @@ func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) e
 	case err == nil, errors.Is(err, io.EOF) && !confirm:
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("not ready after %v: no sign on descriptor 5: %w",
-			time.Since(start).Round(time.Millisecond), context.Cause(ctx))
+		return fmt.Errorf("not ready: no sign on descriptor 5: %w", context.Cause(ctx))
 	case !errors.Is(err, io.EOF):
 		return fmt.Errorf("wait for its ready sign: %w", err)
 	}
@@ -152,73 +132,21 @@ func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) e
 		g.cmd.ProcessState, errdefs.ErrFailedPrecondition)
 }
 
-// Close ends this stream for the binary, which gets its signals even if the closing hangs.
-func (i *loggerInput) Close() error {
-	i.closed.Do(func() {
-		if i.logger.open.Add(-1) == 0 {
-			close(i.logger.ending)
+// stop makes the binary, whose inputs are closed, exit: by SIGTERM after bounds.leave, or immediately if it did not
+// read what there was while Drain waited, and by SIGKILL after bounds.term. An error means that what the process wrote
+// may be lost, and perhaps that the binary is left behind.
+func (g *logger) stop() error {
+	leave := g.bounds.leave
+	if g.late.Load() {
+		leave = 0
+	}
+	if !g.hasExited(leave) {
+		_ = g.cmd.Process.Signal(unix.SIGTERM) // it may be dead already
+		if !g.hasExited(g.bounds.term) {
+			if err := g.kill(); err != nil {
+				return err
+			}
 		}
-	})
-	return i.pipeEnd.Close()
-}
-
-// end closes the stream. The last of the two waits for the binary, which is still reading.
-func (i *loggerInput) end(ctx context.Context) error {
-	_ = i.Close() // a pipe has no late errors
-	if i.logger.open.Load() > 0 {
-		return nil
-	}
-	select {
-	case <-i.logger.exited:
-	case <-ctx.Done():
-	}
-	return nil
-}
-
-// supervise waits until the binary has no more input, and then makes it exit.
-func (g *logger) supervise() {
-	select {
-	case <-g.ending:
-	case <-g.exited:
-		g.log.Errorf("logging binary ended before its input: %v; what the process writes from now on is lost",
-			g.cmd.ProcessState)
-		return
-	}
-	select {
-	case <-g.exited:
-		return
-	case <-g.expired:
-	case <-g.kept:
-		select {
-		case <-g.exited:
-			return
-		case <-g.expired:
-		case <-time.After(g.bounds.leave):
-		}
-	}
-	g.log.Warnf("logging binary goes on after the end of its input: sending SIGTERM, and SIGKILL after %v; "+
-		"output that it has not read by then is lost", g.bounds.term)
-	g.end()
-}
-
-// kill kills a binary that is not supervised yet. It returns an error if SIGKILL does not end the binary in time, for
-// example because that waits for a file system that does not answer.
-func (g *logger) kill() error {
-	_ = g.cmd.Process.Kill() // it may be dead already
-	return g.awaitExit(closeTimeout)
-}
-
-// await returns when the binary has exited. It is called after Close, which bounds the binary's time. An error means
-// that what the process wrote may be lost.
-func (g *logger) await() error {
-	timeout := g.bounds.leave + g.bounds.term + closeTimeout
-	select {
-	case <-g.expired:
-		timeout -= g.bounds.leave
-	default:
-	}
-	if err := g.awaitExit(timeout); err != nil {
-		return err
 	}
 	if status, ok := g.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return fmt.Errorf("logging binary %q was ended by %v: what it had not written is lost: %w",
@@ -227,15 +155,23 @@ func (g *logger) await() error {
 	return nil
 }
 
-// awaitExit returns when the binary and the goroutines have ended. After an error the goroutines continue until the
-// kernel ends the binary.
-func (g *logger) awaitExit(timeout time.Duration) error {
-	select {
-	case <-g.exited:
-		g.work.Wait()
-		return nil
-	case <-time.After(timeout):
+// kill returns an error if SIGKILL does not end the binary in time, for example because the binary waits for a file
+// system that does not answer. The goroutine then continues until the kernel ends it.
+func (g *logger) kill() error {
+	_ = g.cmd.Process.Kill() // it may be dead already
+	if !g.hasExited(closeTimeout) {
 		return fmt.Errorf("logging binary %q (process %d) does not end by SIGKILL, and is left behind: %w",
 			g.cmd.Path, g.cmd.Process.Pid, errdefs.ErrAborted)
+	}
+	return nil
+}
+
+// hasExited waits for the exit of the binary.
+func (g *logger) hasExited(timeout time.Duration) bool {
+	select {
+	case <-g.exited:
+		return true
+	case <-time.After(timeout):
+		return false
 	}
 }

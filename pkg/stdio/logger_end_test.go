@@ -61,7 +61,7 @@ func TestLogger_ThatSIGKILLDoesNotEndIsLeftBehind(t *testing.T) {
 		}
 	})
 	release()
-	within(t, "the binary", func() { <-l.binary.exited; l.binary.work.Wait() })
+	within(t, "the binary", func() { <-l.binary.exited })
 }
 
 func TestLogger_ThatIsNotReadyAndNotEndedBySIGKILLIsLeftBehind(t *testing.T) {
@@ -119,7 +119,7 @@ func TestLogger_ThatReadsNothingHasNoTimeAfterDrain(t *testing.T) {
 	write(t, process, pattern(2*bufferSize)) // both pipes are full
 	testx.Eventually(t, "the copier is blocked", blocked)
 	process.Close()
-	wantDrainError(t, l.Streams, "drain stdout: N bytes and what is in the pipe are not handed on after T: context deadline exceeded")
+	wantDrainError(t, l.Streams, "drain stdout: N bytes and what is in the pipe are not handed on: context deadline exceeded")
 	within(t, "Close", func() { _ = l.Close() }) // after Drain said that output is lost
 	l.want("term", "seen")
 	l.wantGone()

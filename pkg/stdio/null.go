@@ -4,10 +4,8 @@
 package stdio
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -20,57 +18,47 @@ type nullMount struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	fd int // with O_PATH; 0 until it is needed, and open from then on
-	// +checklocks:mu
-	unknown error // ENOSYS if the kernel lacks a system call for it
 }
 
 var null nullMount
 
-// open opens the device. It keeps its owner. Before Linux 5.12, and for a shim that may not mount, or not open what is
-// nowhere, the device is opened where the host has it.
+// open opens the device. Before Linux 5.12, and for a shim that may not mount, or not open what is nowhere, the device
+// is opened where the host has it.
 func (n *nullMount) open(flags int) (*os.File, error) {
-	mount, err := n.mount()
-	fd := -1
-	if err == nil {
-		fd, err = openFD(fmt.Sprintf("/proc/self/fd/%d", mount), flags, 0)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.fd == 0 {
+		n.fd = mountNull()
 	}
-	notHere := func(e unix.Errno) bool { return errors.Is(err, e) }
-	if slices.ContainsFunc([]unix.Errno{unix.ENOSYS, unix.EPERM, unix.EACCES, unix.EINVAL}, notHere) {
+	fd, err := -1, error(unix.ENOENT)
+	if n.fd != 0 {
+		fd, err = openFD(fmt.Sprintf("/proc/self/fd/%d", n.fd), flags, 0)
+	}
+	if err != nil {
 		fd, err = openFD(os.DevNull, flags, 0)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", os.DevNull, err)
+		return nil, err
 	}
 	return os.NewFile(uintptr(fd), os.DevNull), nil
 }
 
-func (n *nullMount) mount() (fd int, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.fd == 0 && n.unknown == nil {
-		n.fd, err = mountNull()
-		if errors.Is(err, unix.ENOSYS) {
-			n.unknown = err
-		}
-		return n.fd, err
-	}
-	return n.fd, n.unknown
-}
-
-func mountNull() (fd int, err error) {
+// mountNull returns 0 if it cannot mount.
+func mountNull() int {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, os.DevNull, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
-		return 0, os.NewSyscallError("open_tree", err)
+		return 0
 	}
 	// The kernel takes the mount out of its namespace then. Otherwise anybody who has a descriptor of the device and
 	// makes a user namespace could move it and change its flags.
-	defer func() { _ = unix.Close(tree) }()
+	defer unix.Close(tree) //nolint:errcheck // as above
 	readonly := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &readonly); err != nil {
-		return 0, os.NewSyscallError("mount_setattr", err)
+	if unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &readonly) != nil {
+		return 0
 	}
-	if fd, err = openFD(fmt.Sprintf("/proc/self/fd/%d", tree), unix.O_PATH, 0); err != nil {
-		return 0, err
+	fd, err := openFD(fmt.Sprintf("/proc/self/fd/%d", tree), unix.O_PATH, 0)
+	if err != nil {
+		return 0
 	}
-	return fd, nil
+	return fd
 }

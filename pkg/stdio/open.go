@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +25,7 @@ import (
 // location is where a stream leads.
 type location struct {
 	scheme, path string
-	args         []string // of a logging binary
+	args         []string // of a logging binary: each key, in their order, and its first value
 }
 
 // parse parses a name. A name without a scheme is a path, whose characters have no special meaning.
@@ -42,8 +45,12 @@ func parse(uri string) (l location, err error) {
 	switch u.Scheme {
 	case "fifo", "file":
 	case "binary", "binary-v2":
-		if l.args, err = binaryArgs(u.RawQuery); err != nil {
+		values, err := url.ParseQuery(u.RawQuery)
+		if err != nil {
 			return l, err
+		}
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			l.args = append(l.args, key, values.Get(key))
 		}
 	default:
 		return l, fmt.Errorf("unknown scheme %q, want fifo, file, binary or binary-v2", u.Scheme)
@@ -56,30 +63,13 @@ func parse(uri string) (l location, err error) {
 
 func (l location) binary() bool { return l.scheme == "binary" || l.scheme == "binary-v2" }
 
-// binaryArgs returns the arguments of a logging binary: each key once, followed by its first value, which may be empty.
-// The runc shim passes them in random order (process/io_util.go, NewBinaryCmd); here it is that of the query.
-func binaryArgs(query string) ([]string, error) {
-	args, seen := []string{}, map[string]bool{}
-	for pair := range strings.SplitSeq(query, "&") {
-		values, err := url.ParseQuery(pair)
-		if err != nil {
-			return nil, err
-		}
-		for key, v := range values { // one at most
-			if !seen[key] {
-				args, seen[key] = append(args, key, v[0]), true
-			}
-		}
-	}
-	return args, nil
-}
-
 // openOutput opens what the output with index i, stdout or stderr, leads to.
 func (s *Streams) openOutput(ctx context.Context, c Config, i int, uri string) error {
 	l, err := parse(uri)
 	if err != nil {
 		return err
 	}
+	var to sink
 	switch {
 	case l.binary() && i == 0:
 		return s.openBinary(ctx, l, c)
@@ -87,41 +77,37 @@ func (s *Streams) openOutput(ctx context.Context, c Config, i int, uri string) e
 		return fmt.Errorf("a logging binary always takes both outputs: name it as stdout (stderr is then ignored): %w",
 			errdefs.ErrInvalidArgument)
 	case l.scheme == "file":
-		err = c.Host.withUmask(func() error {
-			var err error
-			s.outputs[i], err = openFileOutput(l.path)
-			return err
-		})
+		to, err = c.openFileOutput(l.path)
 	default:
-		s.outputs[i], err = c.openFifoOutput(ctx, l.path)
-		if c.Terminal && i > 0 && errors.Is(err, os.ErrNotExist) {
-			return nil // the client names a stderr for every terminal, and makes no fifo for it
-		}
+		to, err = c.openFifoOutput(ctx, l.path)
 	}
-	return err
+	if err != nil {
+		return unusable(err)
+	}
+	s.addOutput(i, to, c.MaxOutput)
+	return nil
 }
 
 // openFileOutput opens a log file, and creates it and its directory if needed, with the modes of the runc shim
 // (containerd-shim-runc-v2/process/io.go, createIO). stdout and stderr may name the same file, since appends are
 // atomic. It does not wait even if path turns out to be a fifo without reader.
-func openFileOutput(path string) (sink, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, unusable(err)
+func (c Config) openFileOutput(path string) (sink, error) {
+	umask := 0
+	if c.Host != nil {
+		umask = c.Host.Umask
 	}
-	fd, err := openFD(path, unix.O_CREAT|unix.O_WRONLY|unix.O_APPEND|unix.O_NONBLOCK, 0o644)
+	if err := os.MkdirAll(filepath.Dir(path), fs.FileMode(0o755&^umask)); err != nil {
+		return nil, err
+	}
+	fd, err := openFD(path, unix.O_CREAT|unix.O_WRONLY|unix.O_APPEND|unix.O_NONBLOCK, uint32(0o644&^umask))
 	if err != nil {
-		return nil, unusable(err)
+		return nil, err
 	}
 	return newPipeEnd(fd, path), nil
 }
 
 // containerd's client makes the fifos before it sends Create (pkg/cio, openFifos), so nothing is created here. A
 // missing fifo is an error of the caller, and nobody would remove one made here.
-
-// readerPatience bounds the wait for the reader of an output to open the fifo. containerd's client opens it
-// concurrently with its request, and drops what it could not open in time. Without the wait, the output of a process
-// that exits immediately could be lost. The runc shim waits without a bound.
-const readerPatience = time.Second
 
 // input is the fifo that stdin comes from.
 type input struct {
@@ -143,11 +129,11 @@ func openInput(uri string) (*input, error) {
 	if err != nil {
 		return nil, unusable(err)
 	}
-	in := &input{fifo: os.NewFile(uintptr(fd), l.path)}
 	if !isFifo(fd) {
-		return nil, errors.Join(fmt.Errorf("not a fifo: %w", errdefs.ErrFailedPrecondition), in.Close())
+		_ = unix.Close(fd) // O_PATH
+		return nil, fmt.Errorf("not a fifo: %w", errdefs.ErrFailedPrecondition)
 	}
-	return in, nil
+	return &input{fifo: os.NewFile(uintptr(fd), l.path)}, nil
 }
 
 // open opens both ends. The first reader lets a waiting writer go on (fifo(7)).
@@ -168,7 +154,7 @@ func (i *input) Close() error {
 	if i == nil {
 		return nil
 	}
-	return closeAll(i.pipeEnd, i.hold, i.fifo)
+	return errors.Join(i.pipeEnd.Close(), i.hold.Close(), i.fifo.Close())
 }
 
 // fifoOutput is a fifo that stdout or stderr leads to.
@@ -181,30 +167,44 @@ type fifoOutput struct {
 	hold *os.File
 }
 
-// openFifoOutput opens a fifo. A path without a scheme may also name a file or a device, which is then appended to, as
-// the runc shim does (containerd-shim-runc-v2/process/io.go, copyPipes).
+// readerPatience bounds the wait for the reader of an output to open the fifo. containerd's client opens it
+// concurrently with its request, and drops what it could not open in time. Without the wait, the output of a process
+// that exits immediately could be lost. The runc shim waits without a bound.
+const readerPatience = time.Second
+
+// openFifoOutput opens a fifo, and waits for its reader. A path without a scheme may also name a file or a device,
+// which is then appended to, as the runc shim does (containerd-shim-runc-v2/process/io.go, copyPipes).
 func (c Config) openFifoOutput(ctx context.Context, path string) (sink, error) {
 	const flags = unix.O_WRONLY | unix.O_APPEND | unix.O_NONBLOCK
+	ctx, cancel := context.WithTimeout(ctx, readerPatience)
+	defer cancel()
 	w, err := openFD(path, flags, 0)
-	if errors.Is(err, unix.ENXIO) { // no reader, fifo(7)
-		if !c.readersLater {
-			defer waitForReader(ctx, path)()
+	wait := 50 * time.Microsecond
+	for ; errors.Is(err, unix.ENXIO) && ctx.Err() == nil && !c.readersLater; wait = min(2*wait, 10*time.Millisecond) {
+		select { // ENXIO: no reader, fifo(7)
+		case <-time.After(wait):
+		case <-ctx.Done():
 		}
+		w, err = openFD(path, flags, 0)
+	}
+	if errors.Is(err, unix.ENXIO) {
 		var r int
-		if r, err = openFD(path, unix.O_RDONLY|unix.O_NONBLOCK, 0); err == nil {
-			w, err = openFD(path, flags, 0)
-			_ = unix.Close(r) // nothing was read
+		if r, err = openFD(path, unix.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {
+			return nil, err
 		}
+		defer unix.Close(r) //nolint:errcheck // nothing was read
+		w, err = openFD(path, flags, 0)
 	}
 	if err != nil {
-		return nil, unusable(err)
+		return nil, err
 	}
 	out := &fifoOutput{pipeEnd: newPipeEnd(w, path)}
 	if !isFifo(w) {
 		return out.pipeEnd, nil
 	}
 	if out.hold, err = openOtherEnd(w, unix.O_RDONLY, path); err != nil {
-		return nil, errors.Join(err, out.Close())
+		_ = out.pipeEnd.Close() // nothing was written
+		return nil, err
 	}
 	return out, nil
 }
@@ -214,58 +214,25 @@ func isFifo(fd int) bool {
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
 }
 
-// openOtherEnd opens the fifo of fd again, to hold it open. It does so through /proc, so that both ends are of the same
-// fifo whatever happens to the path. Neither open waits for a peer: package fifo would open one end for each call in a
-// goroutine of its own, which takes 70 µs more of each exec's 1.1 ms.
+// openOtherEnd opens the fifo of fd again, to hold it open: through /proc, so that both ends are of the same fifo
+// whatever happens to the path. It does not wait, since fd is the peer. The file is blocking, and so not in the poller,
+// which would wake for every byte that passes.
 func openOtherEnd(fd, flags int, name string) (*os.File, error) {
-	other, err := openFD(fmt.Sprintf("/proc/self/fd/%d", fd), flags|unix.O_NONBLOCK, 0)
+	other, err := openFD(fmt.Sprintf("/proc/self/fd/%d", fd), flags, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open the other end: %w", err)
 	}
-	return newHeld(other, name), nil
+	return os.NewFile(uintptr(other), name), nil
 }
 
-// waitForReader waits until the fifo has a reader, or until readerPatience or ctx ends. A writing end stays open until
-// release, so that the reader sees no end of file before others are open.
-func waitForReader(ctx context.Context, path string) (release func()) {
-	handle, err := openFD(path, unix.O_PATH, 0) // all opens are of the same fifo, whatever happens to the path
-	if err != nil {
-		return func() {} // the open that follows tells
-	}
-	path = fmt.Sprintf("/proc/self/fd/%d", handle)
-	ctx, cancel := context.WithTimeout(ctx, readerPatience)
-	open, giveUp := context.WithCancel(context.Background())
-	own := make(chan int, 1)
-	stop := context.AfterFunc(ctx, func() {
-		// This end becomes the reader for which the open waits. If the open were cancelled instead, a reader that comes
-		// at that moment would see the end of the output.
-		fd, err := openFD(path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
-		if err != nil {
-			giveUp()
-		}
-		own <- fd
-	})
-	f, err := fifo.OpenFifo(open, path, unix.O_WRONLY, 0)
-	return func() {
-		if err == nil {
-			_ = f.Close() // nothing was written
-		}
-		if !stop() {
-			_ = unix.Close(<-own) // as above
-		}
-		giveUp()
-		cancel()
-		_ = unix.Close(handle) // O_PATH
-	}
-}
-
-func (o *fifoOutput) Close() error { return closeAll(o.pipeEnd, o.hold) }
+// Close implements sink.
+func (o *fifoOutput) Close() error { return errors.Join(o.pipeEnd.Close(), o.hold.Close()) }
 
 // end leaves what is in the fifo to its reader and closes it. A fifo that nobody has open loses its content, so without
 // a reader it stays open until one comes or ctx ends.
 func (o *fifoOutput) end(ctx context.Context) error {
-	defer func() { _ = o.Close() }() // closing a fifo reports nothing of use
-	_ = o.hold.Close()               // from now on every reader is somebody else
+	defer o.Close()    //nolint:errcheck // closing a fifo reports nothing of use
+	_ = o.hold.Close() // from now on every reader is somebody else
 	for n := o.unread(); n > 0; n = o.unread() {
 		if err := o.awaitReader(ctx); err != nil {
 			return fmt.Errorf("the last %d bytes are not read: %w", n, err)
@@ -284,7 +251,7 @@ func (o *fifoOutput) awaitReader(ctx context.Context) error {
 	fd, err := -1, error(nil)
 	closed := o.conn.Control(func(end uintptr) { fd, err = unix.FcntlInt(end, unix.F_DUPFD_CLOEXEC, 0) })
 	if closed == nil && err == nil {
-		defer func() { _ = unix.Close(fd) }() // nothing was written to it
+		defer unix.Close(fd) //nolint:errcheck // nothing was written to it
 		var w io.Closer
 		if w, err = fifo.OpenFifo(ctx, fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY, 0); err == nil {
 			return w.Close()
@@ -293,9 +260,6 @@ func (o *fifoOutput) awaitReader(ctx context.Context) error {
 	<-ctx.Done() // if that was not the reason, descriptors are scarce: a reader can still come, unnoticed
 	return context.Cause(ctx)
 }
-
-// abandon leaves the fifo to its reader. Without one, what is written from now on is refused, and end does not wait.
-func (o *fifoOutput) abandon() { _ = o.hold.Close() } // it may be closed already
 
 // unread returns how many bytes are in the fifo while nobody has it open for reading. It is called after hold was
 // closed.

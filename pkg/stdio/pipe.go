@@ -19,10 +19,7 @@ import (
 const fionread = unix.TIOCINQ
 
 // pipeEnd is a non-blocking file: the shim's end of a pipe or a fifo, a terminal's master, or an output file, which is
-// not in the poller and never blocks.
-//
-// It is read and written by raw calls inside conn, so that the caller sees each call and whether there was nothing, as
-// Drain needs, and a waiting goroutine holds no buffer.
+// not in the poller and never blocks. It is read by raw calls inside conn, so that a waiting goroutine holds no buffer.
 type pipeEnd struct {
 	file *os.File
 	conn syscall.RawConn
@@ -44,33 +41,33 @@ func (p *pipeEnd) Close() error {
 	return p.file.Close()
 }
 
-func (p *pipeEnd) write(b []byte, written func(n int)) error {
-	var werr error
-	err := p.conn.Write(func(fd uintptr) bool {
-		for len(b) > 0 {
-			n, err := unix.Write(int(fd), b)
+// Write implements sink. Unlike that of os.File it waits for a terminal whose output is stopped, where the kernel
+// writes nothing and reports no error.
+func (p *pipeEnd) Write(b []byte) (n int, err error) {
+	waitErr := p.conn.Write(func(fd uintptr) bool {
+		for n < len(b) {
+			m, e := unix.Write(int(fd), b[n:])
 			switch {
-			case n > 0:
-				b = b[n:]
-				written(n)
-			case err == nil, errors.Is(err, unix.EAGAIN): // nil: a terminal whose output is stopped
+			case m > 0:
+				n += m
+			case e == nil, errors.Is(e, unix.EAGAIN):
 				return false
-			case !errors.Is(err, unix.EINTR):
-				werr = &os.PathError{Op: "write", Path: p.name, Err: err}
+			case !errors.Is(e, unix.EINTR):
+				err = &os.PathError{Op: "write", Path: p.name, Err: e}
 				return true
 			}
 		}
 		return true
 	})
-	if err != nil {
-		return interrupted(err)
+	if waitErr != nil {
+		err = closedError(waitErr)
 	}
-	return werr
+	return n, err
 }
 
-// interrupted returns os.ErrClosed for the error of a RawConn whose file was closed, which has no public name. The only
+// closedError returns os.ErrClosed for the error of a RawConn whose file was closed, which has no public name. The only
 // other error means that a deadline has passed.
-func interrupted(err error) error {
+func closedError(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
@@ -81,14 +78,6 @@ func interrupted(err error) error {
 func (p *pipeEnd) end(context.Context) error {
 	_ = p.file.Close() // a late write error of a log file has no one to go to
 	return nil
-}
-
-// newHeld takes over fd, an end of a fifo that is kept open and neither read nor written. It is made blocking, so that
-// it stays out of the poller, which would wake for every byte that passes.
-func newHeld(fd int, name string) *os.File {
-	// This fails only for a descriptor that is not open, and would only cost needless wake-ups.
-	_ = unix.SetNonblock(fd, false)
-	return os.NewFile(uintptr(fd), name)
 }
 
 func ownOwner() idmap.Owner { return idmap.Owner{UID: os.Geteuid(), GID: os.Getegid()} }

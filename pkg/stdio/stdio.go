@@ -2,56 +2,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package stdio carries the standard streams of one process, a container's init or an exec, between the process and
-// what containerd named for it: fifos, files or a logging binary. The process gets pipes or a terminal. Fifos that
-// containerd names are waited for with github.com/containerd/fifo; bounded draining, and waiting that costs no thread,
-// are done here.
+// what containerd named for it: fifos, files or a logging binary. The process gets pipes or a terminal.
 //
-// # Goroutines
+// # Goroutines and locks
 //
-// A [Streams] owns one goroutine per stream that is copied. They start in [Streams.Started]. Each ends with its source,
-// or in [Streams.Close], which joins them all within a bound. A reader that does not read blocks the goroutine of its
-// own stream and nothing else. An idle stream costs neither CPU nor a buffer: its goroutine waits in the runtime's
-// poller. An output that has ended with bytes that nobody has read blocks a thread, in package fifo. A logging binary
-// has three more goroutines, one of them os/exec's, which end with it; Close waits for them.
+// A [Streams] has one goroutine for each stream that is copied. It ends with its source, or in [Streams.Close]. While
+// idle it waits in the runtime's poller and holds no buffer. Streams.mu is not held across anything that blocks.
 //
-// The kernel copies from the memory of the process that writes to a pipe, and into that of the one that reads, with the
-// pipe's lock held (fs/pipe.c). If that memory is not available, as with userfaultfd or a mapped file of FUSE or of an
-// NFS server that hangs, every read, write and FIONREAD of the pipe waits uninterruptibly, until that process is killed
-// or gets its memory. So each call that may wait for a pipe runs in a goroutine that may be left behind until then: the
-// copier, a count of what is in the pipe (copier.produced), of which one at a time is in the kernel, and Close. Mark,
-// Drain, Written and Close do not wait for these beyond a bound.
-//
-// # Locks
-//
-// Streams.mu guards the fields of a Streams, and copier.mu the counters of one copier. Neither is held across anything
-// that blocks, and the two are not held together. copier.reading is held during calls that may wait for a pipe, only by
-// goroutines that may be left behind; copier.mu is taken with it held.
+// A process can keep the lock of its pipe, by a write from memory that never becomes available (userfaultfd(2), FUSE;
+// fs/pipe.c). Every read, FIONREAD and close of the pipe then waits uninterruptibly until the process is killed. Such
+// calls run in goroutines that are waited for within a bound, and may be left behind until then.
 //
 // # Promises
 //
-//   - What the process wrote before it exited is delivered as long as somebody reads. A reader may go away and another
-//     come: both ends of an output fifo are held open here, so what is written meanwhile waits in the fifo.
-//
-//   - The reader of an output sees its end as soon as the last process that holds the other end of the pipe has closed
-//     it, not only at Close. containerd's client waits for that end before it calls Delete (containerd client/task.go,
-//     Delete). A terminal can be opened again as long as the process lives, so its end shows once Drain was called,
-//     whoever else has it open then.
-//
-//   - If Config.KeepUnread sets a bound, output without a reader is abandoned then; what processes that were left
-//     behind write afterwards is dropped, and they neither block nor die because of that.
-//
-//   - A process neither dies nor blocks because its logging binary did. What it writes then is lost, which is logged
-//     once.
-//
+//   - What the process wrote before its exit is delivered as long as somebody reads. Readers may go and come: both ends
+//     of an output fifo are held open here, and what is written meanwhile waits in the fifo.
+//   - The reader of an output sees its end when the last process that holds the pipe has closed it, before Close, as
+//     containerd's client expects (client/task.go, Delete). A terminal, which can be opened again, ends at Drain.
+//   - A process neither dies nor blocks because its logging binary did, or because Config.KeepUnread has passed without
+//     a reader. What it writes then is lost.
 //   - No child inherits a descriptor made here, except for the files that the caller passes to it.
-//
-//   - With a terminal, stderr is not opened unless Config.SplitStderr is set and Stderr names something of its own.
-//
-// # Not in this package
-//
-// Attaching the terminal to the process's descriptors is the runtime's task. The launcher can give it a separate
-// stderr; libcontainer puts the terminal on 0, 1 and 2 (libcontainer/console_linux.go, dupStdio), and Started then
-// closes what was opened for stderr.
 package stdio
 
 import (
@@ -59,7 +29,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"sync"
 	"time"
@@ -69,7 +38,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
-	"sandbox.internal/shim/pkg/osthread"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // Config names the streams as containerd's CreateTaskRequest and ExecProcessRequest do. An empty name stands for no
@@ -78,20 +47,13 @@ type Config struct {
 	Stdin    string
 	Stdout   string
 	Stderr   string
-	Terminal bool // the process gets one terminal instead of three pipes
-	// SplitStderr lets a process with a terminal have a stderr of its own, if Stderr names one: a fifo that exists, or
-	// anything other than what Stdout names. containerd's client names a stderr for every terminal, and makes no fifo
-	// for it (pkg/cio, openFifos).
-	SplitStderr bool
+	Terminal bool // the process gets one terminal instead of three pipes; Stderr is ignored, as with the runc shim
 	// KeepUnread is how long after the call of Drain output waits for an absent reader. 0: until Close.
 	KeepUnread time.Duration
-	// MaxOutput is how many bytes of each output are passed on; what follows is dropped. 0: all.
-	MaxOutput int64
+	MaxOutput  int64 // bytes of each output that are passed on; what follows is dropped. 0: all
 
-	// ID is CONTAINER_ID of a logging binary: the id of the container or of the exec, as with the runc shim.
-	ID string
-	// Host serves logging binaries. Without it these are errdefs.ErrNotImplemented.
-	Host *Host
+	ID   string // CONTAINER_ID of a logging binary: the id of the container or of the exec, as with the runc shim
+	Host *Host  // serves logging binaries; without it these are errdefs.ErrNotImplemented
 
 	readersLater bool // for tests whose readers come after Open, which does not wait for them
 }
@@ -100,35 +62,17 @@ type Config struct {
 type Host struct {
 	Namespace string   // containerd's
 	Children  Children // with which logging binaries are registered
-	Umask     int      // for logs: log files, and what logging binaries make
+	Umask     int      // for log files, beside that of the shim
 	bounds    bounds   // of logging binaries
 }
 
-// NewHost returns a Host with the usual umask.
+// NewHost returns a Host with the shim's umask. CRI gives a whole Delete 10 s, less than the 12 s for which the runc
+// shim waits after SIGTERM (containerd-shim-runc-v2/process/io.go, binaryIO).
 func NewHost(namespace string, children Children) *Host {
 	return &Host{
-		Namespace: namespace, Children: children, Umask: usualUmask,
-		// The runc shim (containerd-shim-runc-v2/process/io.go, binaryIO) waits for the ready sign without a bound. At
-		// Delete it sends SIGTERM immediately, which cuts off a binary that is still reading, and SIGKILL 12 s later,
-		// more than the 10 s that CRI gives a whole Delete. Here a binary has more time to read and less to exit.
+		Namespace: namespace, Children: children,
 		bounds: bounds{ready: 10 * time.Second, leave: 2 * time.Second, term: 2 * time.Second},
 	}
-}
-
-const usualUmask = 0o022 // pkg/bootstrap gives it to the shim
-
-// withUmask calls f with the umask for logs, which may be a stricter one than the shim's. h may be nil.
-func (h *Host) withUmask(f func() error) error {
-	if h == nil || h.Umask == usualUmask {
-		return f()
-	}
-	return osthread.Run(func() error {
-		if err := unix.Unshare(unix.CLONE_FS); err != nil {
-			return os.NewSyscallError("unshare", err)
-		}
-		unix.Umask(h.Umask)
-		return f()
-	})
 }
 
 // Children keeps the reaper of orphans away from a child that has a waiter. reaper.Reaper implements and documents it.
@@ -140,22 +84,21 @@ type Children interface {
 
 // Streams are the standard streams of one process. Its methods may be called concurrently.
 type Streams struct {
-	logger  *log.Entry
-	kept    context.Context //nolint:containedctx // unread output is kept until then; Close and giveUpUnread end it
-	release context.CancelCauseFunc
-	copying sync.WaitGroup
+	logger     *log.Entry
+	kept       context.Context //nolint:containedctx // unread output is kept until then; Close and giveUpUnread end it
+	release    context.CancelCauseFunc
+	copying    sync.WaitGroup
+	closing    sync.Once
+	resizing   sync.Mutex    // held while the kernel is asked to set the size of the terminal
+	keepUnread time.Duration
 
-	// These are set by Open and not changed afterwards, except for the terminal's master. What is nil does not exist.
+	// These are set by Open. What is nil does not exist.
 	child    [3]*os.File
 	terminal *terminal
-	input    *input      // what containerd calls stdin
-	inPipe   *pipeEnd    // our end of the process's stdin
-	outputs  [2]sink     // what containerd calls stdout and stderr
-	binary   *logger     // what both outputs lead to
-	outPipes [2]*pipeEnd // our ends of the process's stdout and stderr; the first may be a master, which Started sets
-
-	keepUnread time.Duration
-	maxOutput  int64
+	input    *input
+	inPipe   *pipeEnd // our end of the process's stdin
+	outputs  [2]*copier
+	binary   *logger // what both outputs lead to
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -163,11 +106,9 @@ type Streams struct {
 	// +checklocks:mu
 	closed bool
 	// +checklocks:mu
-	copiers []*copier // of the outputs
-
-	resizing chan struct{} // holds one while the kernel is asked to set the size of the terminal
-
-	joined chan struct{} // set by Close; closed once, when all copying and closing has ended
+	master *pipeEnd // of the terminal
+	// +checklocks:mu
+	copiers []*copier // outputs that are copied
 }
 
 var outputNames = [...]string{"stdout", "stderr"}
@@ -184,10 +125,7 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s := &Streams{
-		logger: log.G(ctx), keepUnread: c.KeepUnread, maxOutput: c.MaxOutput,
-		resizing: make(chan struct{}, 1),
-	}
+	s := &Streams{logger: log.G(ctx), keepUnread: c.KeepUnread}
 	s.kept, s.release = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {
@@ -199,46 +137,40 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 			return nil, fmt.Errorf("stdin %q: %w", c.Stdin, err)
 		}
 	}
-	if err = s.openOutputs(ctx, c); err != nil {
-		return nil, err
+	for i, uri := range [...]string{c.Stdout, c.Stderr} {
+		if uri == "" || s.binary != nil || c.Terminal && i > 0 {
+			continue
+		}
+		if err := s.openOutput(ctx, c, i, uri); err != nil {
+			return nil, fmt.Errorf("%s %q: %w", outputNames[i], uri, err)
+		}
 	}
 	if !c.Terminal {
 		return s, s.openChild(o)
 	}
-	if s.outputs[1] != nil {
-		if s.child[2], s.outPipes[1], err = newPipe(o, 1); err != nil {
-			return nil, err
-		}
+	if s.outputs[0] == nil {
+		s.addOutput(0, discard{}, c.MaxOutput) // somebody must read, or the process would block on a full terminal
 	}
 	s.terminal, err = newTerminal()
 	return s, err
 }
 
-func (s *Streams) openOutputs(ctx context.Context, c Config) error {
-	for i, uri := range [...]string{c.Stdout, c.Stderr} {
-		if uri == "" || s.binary != nil || c.Terminal && i > 0 && (!c.SplitStderr || c.Stderr == c.Stdout) {
-			continue
-		}
-		if err := s.openOutput(ctx, c, i, uri); err != nil {
-			return fmt.Errorf("%s %q: %w", outputNames[i], uri, err)
-		}
+// openBinary starts a logging binary. It takes both outputs, whatever stderr names, as with the runc shim
+// (process/io.go, createIO).
+func (s *Streams) openBinary(ctx context.Context, l location, c Config) (err error) {
+	if s.binary, err = startLogger(ctx, l, c); err != nil {
+		return err
 	}
+	s.addOutput(0, s.binary.inputs[0], c.MaxOutput)
+	if c.Terminal {
+		return s.binary.inputs[1].Close() // the binary sees the end of a stderr that does not exist
+	}
+	s.addOutput(1, s.binary.inputs[1], c.MaxOutput)
 	return nil
 }
 
-// openBinary starts a logging binary. It takes both outputs, whatever stderr names, as with the runc shim
-// (process/io.go, createIO).
-func (s *Streams) openBinary(ctx context.Context, l location, c Config) error {
-	binary, err := startLogger(ctx, l, c, s.kept.Done())
-	if err != nil {
-		return err
-	}
-	s.binary, s.outputs[0] = binary, &binary.inputs[0]
-	if c.Terminal {
-		return binary.inputs[1].Close() // the binary sees the end of a stderr that does not exist
-	}
-	s.outputs[1] = &binary.inputs[1]
-	return nil
+func (s *Streams) addOutput(i int, to sink, maxOutput int64) {
+	s.outputs[i] = &copier{name: outputNames[i], to: to, output: true, maxOutput: maxOutput}
 }
 
 func (s *Streams) openChild(o idmap.Owner) (err error) {
@@ -254,7 +186,7 @@ func (s *Streams) openChild(o idmap.Owner) (err error) {
 		if out == nil {
 			s.child[1+i], err = null.open(unix.O_WRONLY)
 		} else {
-			s.child[1+i], s.outPipes[i], err = newPipe(o, 1)
+			s.child[1+i], out.from, err = newPipe(o, 1)
 		}
 		if err != nil {
 			return err
@@ -263,8 +195,8 @@ func (s *Streams) openChild(o idmap.Owner) (err error) {
 	return nil
 }
 
-// Child returns what the process gets as descriptors 0, 1 and 2. Without a terminal none is nil; with one all are,
-// except a separate stderr. They belong to the Streams, and are open until Started or Close.
+// Child returns what the process gets as descriptors 0, 1 and 2: files without a terminal, nil with one. They belong to
+// the Streams, and are open until Started or Close.
 func (s *Streams) Child() (stdin, stdout, stderr *os.File) {
 	return s.child[0], s.child[1], s.child[2]
 }
@@ -278,66 +210,129 @@ func (s *Streams) ConsoleSocket() *os.File {
 	return s.terminal.peer
 }
 
+// Started is called once, after the process was created. It closes the process's ends, receives the master of the
+// terminal if there is one, and starts the copying of the outputs. It waits for the master until ctx ends or
+// consoleTimeout. After an error nothing is copied, and the caller must still call Close.
+func (s *Streams) Started(ctx context.Context) (err error) {
+	s.mu.Lock()
+	if s.started || s.closed {
+		s.mu.Unlock()
+		return fmt.Errorf("start copying the streams: already started or closed: %w", errdefs.ErrFailedPrecondition)
+	}
+	s.started = true
+	// With our copies open the pipes would never end. This waits for a process that has reopened its pipe and locked it.
+	s.copying.Go(func() {
+		for _, f := range s.child {
+			_ = f.Close() // fails if it is nil or a Close was faster
+		}
+	})
+	s.mu.Unlock()
+
+	var master *pipeEnd
+	if s.terminal != nil {
+		if master, err = s.terminal.receive(ctx); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errors.Join(errClosed("start copying the streams"), master.Close())
+	}
+	s.master = master
+	for _, c := range s.outputs {
+		if c == nil {
+			continue
+		}
+		if master != nil {
+			c.from, c.terminal = master, true
+		}
+		c.source = c.from
+		s.copiers = append(s.copiers, c)
+		s.copy(c)
+	}
+	return nil
+}
+
+// OpenStdin starts the copying of stdin, for which a client that writes waits. It is called once, after Started, when
+// State finds the process: nerdctl asks for the task at the end of its input, and sends no CloseIO if there is no task
+// (pkg/taskutil, StdinCloser). After an error a process without a terminal sees the end of its stdin.
+func (s *Streams) OpenStdin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.input == nil || s.closed {
+		return nil
+	}
+	if err := s.input.open(); err != nil {
+		return errors.Join(fmt.Errorf("stdin: %w", err), s.inPipe.Close())
+	}
+	var to sink = s.inPipe
+	if s.terminal != nil {
+		to = &terminalInput{master: s.master}
+	}
+	s.copy(&copier{name: "stdin", from: s.input.pipeEnd, source: s.input, to: to})
+	return nil
+}
+
+// copy starts a copier. It is called with mu held and closed not set, so that Close waits for every goroutine.
+func (s *Streams) copy(c *copier) {
+	c.logger, c.kept, c.ended = s.logger.WithField("stream", c.name), s.kept, make(chan struct{})
+	c.mark.Store(unknown)
+	s.copying.Go(c.run) // ends with its source or what it leads to, or in Close, which joins it
+}
+
+// CloseStdin lets the stdin of the process end. As with the runc shim, the process reads to the last byte that a client
+// sends, and sees the end when every client has closed the fifo (containerd-shim-runc-v2/process/init.go, openStdin). A
+// terminal in line mode gets its end-of-file character. Before OpenStdin, the end is kept until then. Without stdin,
+// and when called again, CloseStdin does nothing.
+func (s *Streams) CloseStdin() error {
+	if s.input == nil {
+		return nil
+	}
+	s.mu.Lock()
+	s.input.ended = true
+	hold := s.input.hold
+	s.mu.Unlock()
+	_ = hold.Close() // nil before OpenStdin; nothing was written
+	return nil
+}
+
+func errClosed(op string) error {
+	return fmt.Errorf("%s: the streams are closed: %w", op, errdefs.ErrFailedPrecondition)
+}
+
 // closeTimeout bounds how long Close waits for a pipe whose lock somebody keeps.
 const closeTimeout = time.Second
 
 // Close stops the copying and releases everything. Output that was not delivered is lost: call Drain first. Each Close
-// returns after the goroutines and the logging binary have ended, except for goroutines that wait for a pipe whose lock
-// somebody keeps: they are left behind after closeTimeout, and release what they have when they can. The binary gets
-// SIGTERM two seconds after Close, or immediately if it did not read what there was while Drain waited, and SIGKILL two
-// seconds after that. A binary that does not exit even then is left behind, too.
-func (s *Streams) Close() error {
-	s.mu.Lock()
-	var errs [4]error
-	first := !s.closed
-	if first {
-		s.closed = true
-		s.release(fmt.Errorf("the streams are closed: %w", errdefs.ErrAborted))
-		// This wakes every goroutine that waits on one of the files, and waits for each that is inside a call.
-		for i, stream := range [...][]io.Closer{
-			{s.terminal},
-			{s.child[0], s.input, s.inPipe},
-			{s.child[1], s.outputs[0], s.outPipes[0]},
-			{s.child[2], s.outputs[1], s.outPipes[1]},
-		} {
-			s.copying.Go(func() { errs[i] = closeAll(stream...) })
-		}
-		s.joined = make(chan struct{})
-		go func() { // ends with those that it joins
-			s.copying.Wait()
-			close(s.joined)
-		}()
-	}
-	s.mu.Unlock()
-	var err error
-	select {
-	case <-s.joined:
-		if first {
-			err = errors.Join(errs[:]...)
-		}
-	case <-time.After(closeTimeout):
-		s.logger.Warnf("standard streams are not released after %v: a process at the other end keeps a pipe locked, "+
-			"or a file does not answer", closeTimeout)
-	}
-	if s.binary != nil {
-		if ended := s.binary.await(); first {
-			err = errors.Join(err, ended)
-		}
-	}
+// returns after the goroutines and the logging binary have ended. Goroutines that wait for a pipe whose lock somebody
+// keeps are left behind after closeTimeout, and release what they have when they can. For the binary, see logger.stop.
+func (s *Streams) Close() (err error) {
+	s.closing.Do(func() { err = s.close() })
 	return err
 }
 
-// closeAll closes what is still open of c. A file or a stream that is nil was never opened.
-func closeAll(c ...io.Closer) error {
-	var errs []error
-	for _, c := range c {
-		if c == nil {
-			continue
-		}
-		err := c.Close()
-		if err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrInvalid) {
-			errs = append(errs, err)
+func (s *Streams) close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.release(fmt.Errorf("the streams are closed: %w", errdefs.ErrAborted))
+	files := []io.Closer{s.terminal, s.input, s.inPipe, s.child[0], s.child[1], s.child[2]}
+	for _, c := range s.outputs {
+		if c != nil {
+			files = append(files, c.to, c.from)
 		}
 	}
-	return errors.Join(errs...)
+	for _, f := range files {
+		// This wakes the goroutines that wait on the file, and waits for those that are inside a call.
+		s.copying.Go(func() { _ = f.Close() }) // whatever is nil or closed; a late write error has no one to go to
+	}
+	if unixfile.Within(closeTimeout, func() error { s.copying.Wait(); return nil }) != nil {
+		s.logger.Warnf("standard streams are not released after %v: a process at the other end keeps a pipe locked, "+
+			"or a file does not answer", closeTimeout)
+	}
+	if s.binary == nil {
+		return nil
+	}
+	return s.binary.stop()
 }

@@ -80,7 +80,7 @@ func (m *Manager) prepare(r CreateRequest, adapt adapt) (c *Task, config process
 	}
 	c = &Task{
 		cpusets: m.cpusets, settings: m.settings, options: r.Options, annotations: spec.Annotations,
-		stop: set.Stop, stopIsSet: set.StopIsSet, joinsPIDs: joinsPIDs(spec), ofCRI: ofCRI(spec),
+		stop: set.Stop, stopIsSet: set.StopIsSet, joinsPIDs: joinsPIDs(spec),
 	}
 	if c.parts, err = m.extensions.New(set.Values); err != nil {
 		return nil, config, err
@@ -118,7 +118,7 @@ func (m *Manager) spec(r CreateRequest) (*specs.Spec, error) {
 // config returns the configuration for pkg/process, without hooks. The cgroup driver is systemd's also if only the form
 // of cgroupsPath says so: not every client can name the driver.
 func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Settings) process.Config {
-	r.IO.ID, r.IO.Host, r.IO.SplitStderr = r.ID, m.io, !ofCRI(spec)
+	r.IO.ID, r.IO.Host = r.ID, m.io
 	rootfs := spec.Root.Path
 	if !filepath.IsAbs(rootfs) {
 		rootfs = filepath.Join(r.Bundle, rootfs)

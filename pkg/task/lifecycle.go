@@ -73,7 +73,7 @@ func (m *Manager) Exec(c *Task, execID string, spec *specs.Process, io stdio.Con
 			p.Exec(spec)
 		}
 	}
-	io.ID, io.Host, io.SplitStderr = execID, m.io, !c.ofCRI
+	io.ID, io.Host = execID, m.io
 	return c.AddExec(execID, spec, io)
 }
 
@@ -107,14 +107,6 @@ func (m *Manager) Delete(ctx context.Context, containerID, execID string) (proce
 	return status, err
 }
 
-// criTypeAnnotation is on every container of containerd's CRI plugin, and on no other (containerd
-// internal/cri/annotations).
-const criTypeAnnotation = "io.kubernetes.cri.container-type"
-
-// ofCRI reports whether CRI made the container. CRI makes a fifo for the stderr of an exec with a terminal, but never
-// reads it (internal/cri/io/exec_io.go, Attach).
-func ofCRI(spec *specs.Spec) bool { return spec.Annotations[criTypeAnnotation] != "" }
-
 // joinsPIDs reports whether a container is in the PID namespace of another, whose end kills it (pid_namespaces(7)).
 func joinsPIDs(spec *specs.Spec) bool {
 	return slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool {
@@ -133,7 +125,6 @@ type Task struct {
 	stop        process.Stop
 	stopIsSet   bool // a setting says how it is to be stopped
 	joinsPIDs   bool // it is in the PID namespace of another container
-	ofCRI       bool // containerd's CRI plugin made it
 
 	mu sync.Mutex
 	// +checklocks:mu

@@ -1,0 +1,173 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stdio
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/unixfile"
+)
+
+// consoleTimeout bounds the wait for the terminal's master. Unless the runtime is broken, it sent the master before it
+// reported the process as created.
+const consoleTimeout = 10 * time.Second
+
+// terminal is the terminal of a process, before its master is received.
+//
+// The master is read through Go's poller. containerd/console has an Epoller because a master answers EIO and stays
+// ready while nobody has the terminal open, so that a level-triggered poll would spin. Go's poller is edge-triggered
+// too (runtime/netpoll_epoll.go): a reader that takes EIO for "nothing yet" sleeps until the terminal is opened and
+// written again, without a second poller and its goroutine.
+type terminal struct {
+	socket *pipeEnd // ours
+	peer   *os.File // the runtime's
+}
+
+func newTerminal() (*terminal, error) {
+	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	if err := unix.SetNonblock(p[1], true); err != nil {
+		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(p[0]), unix.Close(p[1]))
+	}
+	return &terminal{newPipeEnd(p[1], "console socket"), os.NewFile(uintptr(p[0]), "runtime's end")}, nil
+}
+
+// receive waits for the master. It closes the socket.
+func (t *terminal) receive(ctx context.Context) (*pipeEnd, error) {
+	defer t.socket.Close() //nolint:errcheck // nothing more is expected from it
+	// With our copy of the runtime's end open, the stream would not end when the runtime does.
+	_ = t.peer.Close()
+	ctx, cancel := context.WithTimeout(ctx, consoleTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = t.socket.file.SetReadDeadline(time.Unix(1, 0)) }) // ends the read below
+	defer stop()
+
+	fd, err := t.receiveFD()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		if err = checkMaster(fd); err != nil {
+			_ = unix.Close(fd) // nothing was written
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("receive the terminal from the runtime: %w", err)
+	}
+	return newPipeEnd(fd, "terminal"), nil
+}
+
+// receiveFD reads one message, with room for one descriptor: the kernel closes any others. Its bytes, the terminal's
+// name, do not matter.
+func (t *terminal) receiveFD() (master int, err error) {
+	var name [4096]byte // libcontainer's limit, internal/cmsg
+	oob := make([]byte, unix.CmsgLen(4))
+	var oobn int
+	waitErr := t.socket.conn.Read(func(fd uintptr) bool {
+		_, oobn, _, _, err = unix.Recvmsg(int(fd), name[:], oob, unix.MSG_CMSG_CLOEXEC)
+		return !errors.Is(err, unix.EAGAIN)
+	})
+	if waitErr != nil {
+		return -1, fmt.Errorf("%w: %w", closedError(waitErr), errdefs.ErrFailedPrecondition)
+	}
+	messages, _ := unix.ParseSocketControlMessage(oob[:oobn]) // none in what cannot be parsed
+	for _, m := range messages {
+		if fds, err := unix.ParseUnixRights(&m); err == nil && len(fds) == 1 {
+			return fds[0], nil
+		}
+	}
+	return -1, errors.Join(err, fmt.Errorf("it sent none: %w", errdefs.ErrFailedPrecondition))
+}
+
+// checkMaster refuses anything but the master of a pseudo-terminal, since the sender runs inside the container.
+func checkMaster(fd int) error {
+	if _, err := unix.IoctlGetInt(fd, unix.TIOCGPTN); err != nil { // only masters have a number
+		return fmt.Errorf("not a master of a pseudo-terminal: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return os.NewSyscallError("fcntl", unix.SetNonblock(fd, true))
+}
+
+// Close closes the sockets.
+func (t *terminal) Close() error {
+	if t == nil {
+		return nil
+	}
+	return errors.Join(t.socket.Close(), t.peer.Close())
+}
+
+// terminalInput is the sink of stdin with a terminal.
+type terminalInput struct {
+	master *pipeEnd
+	last   byte // last byte written
+}
+
+func (t *terminalInput) Write(b []byte) (int, error) {
+	t.last = b[len(b)-1]
+	return t.master.Write(b)
+}
+
+// end types the end-of-file character if the terminal is in line mode, since a terminal has no other end of input. An
+// unfinished line takes one more, which sends the line (termios(3), VEOF). The master stays open for output.
+func (t *terminalInput) end(context.Context) error {
+	var typed []byte
+	// This fails only when the master is closed, and then nobody reads.
+	_ = t.master.conn.Control(func(fd uintptr) {
+		tio, err := unix.IoctlGetTermios(int(fd), unix.TCGETS) // of a master: the settings of the terminal
+		if err == nil && tio.Lflag&unix.ICANON != 0 {
+			typed = append(typed, tio.Cc[unix.VEOF])
+			if t.last != 0 && t.last != '\n' {
+				typed = append(typed, tio.Cc[unix.VEOF])
+			}
+		}
+	})
+	_, _ = t.master.Write(typed) // as above
+	return nil
+}
+
+// Close leaves the master to the output's copier.
+func (t *terminalInput) Close() error { return nil }
+
+// resizeTimeout bounds how long the kernel may take to set the size of a terminal. A process that asks for the size
+// keeps it locked while the kernel writes to the process's memory (drivers/tty/tty_io.c, tiocgwinsz), which may never
+// become available (userfaultfd(2), FUSE).
+const resizeTimeout = time.Second
+
+// Resize sets the size of the terminal in characters. Without a terminal, before Started and after Close the error is
+// errdefs.ErrFailedPrecondition.
+func (s *Streams) Resize(width, height uint16) error {
+	op := fmt.Sprintf("resize to %dx%d", width, height)
+	s.mu.Lock()
+	master, closed := s.master, s.closed
+	s.mu.Unlock()
+	if master == nil {
+		return fmt.Errorf("%s: no terminal, or not started: %w", op, errdefs.ErrFailedPrecondition)
+	}
+	if closed {
+		return errClosed(op)
+	}
+	err := unixfile.Within(resizeTimeout, func() (err error) {
+		s.resizing.Lock() // one call at a time takes a thread
+		defer s.resizing.Unlock()
+		closed := master.conn.Control(func(fd uintptr) {
+			err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height})
+		})
+		if closed != nil {
+			return errClosed(op)
+		}
+		return os.NewSyscallError(op, err)
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s: a process keeps the size of the terminal locked: %w", op, errdefs.ErrUnavailable)
+	}
+	return err
+}
