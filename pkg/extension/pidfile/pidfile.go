@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pidfile writes and removes files that hold the process id of a container's init. A file with anything else is
-// neither replaced nor removed. A container may change the directory at any moment, since the directory may be in a
-// volume of the container.
+// neither replaced nor removed. The directory may be in a volume of the container, which may change it at any moment.
 package pidfile
 
 import (
@@ -12,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -48,10 +46,10 @@ func Extension() extension.Extension {
 			return &extension.Part{Hook: &hook{setting: v}, Record: func() any { return path }}, nil
 		},
 		CleanUp: func(_ context.Context, left extension.Left) error {
+			var path string
 			if left.Record == nil {
 				return nil
 			}
-			var path string
 			if err := json.Unmarshal(left.Record, &path); err != nil {
 				return fmt.Errorf("pid file: %w", err)
 			}
@@ -69,11 +67,9 @@ type hook struct {
 // Prepare implements [process.Hook].
 func (h *hook) Prepare(context.Context, *process.Config) error {
 	err := in(h.setting.Text, func(dir *os.Root, name string) error { _, err := read(dir, name); return err })
-	switch {
-	case noDir(err):
-		return h.setting.Refuse("in a directory that is there, without symbolic links in the path")
-	case errdefs.IsInvalidArgument(err):
-		return h.setting.Refuse("a path at which there is nothing yet, or a pid file that was left")
+	if isElsewhere(err) {
+		return h.setting.Refuse("a path in a directory that is there, without symbolic links, at which there is nothing yet, " +
+			"or a pid file that was left")
 	}
 	return err
 }
@@ -100,12 +96,12 @@ func write(dir *os.Root, name string, pid int) error {
 	return unixfile.WriteIn(dir, name, []byte(strconv.Itoa(pid)), 0o644)
 }
 
-// removeFile removes the pid file at path, unless the file holds another pid and so is another container's. 0 stands
-// for the pid of any process that is dead: the shim died before it recorded the pid.
+// removeFile removes the pid file at path, unless the file holds another pid and so is another container's. The pid is
+// 0 if the shim died before it recorded the pid.
 func removeFile(path string, pid int) error {
 	err := in(path, func(dir *os.Root, name string) error { return remove(dir, name, pid) })
-	if noDir(err) || errdefs.IsInvalidArgument(err) {
-		return nil // something else is there
+	if isElsewhere(err) {
+		return nil
 	}
 	return err
 }
@@ -115,29 +111,7 @@ func remove(dir *os.Root, name string, pid int) error {
 	if err != nil || there == 0 || pid != 0 && there != pid {
 		return err
 	}
-	if pid == 0 {
-		if isDead, err := dead(there); err != nil || !isDead {
-			return err
-		}
-	}
 	return dir.Remove(name)
-}
-
-// dead reports whether process pid does not exist, or has exited and is not reaped yet.
-func dead(pid int) (bool, error) {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
-		return true, nil // the last two: the id is that of a thread now
-	}
-	if err != nil {
-		return false, os.NewSyscallError("pidfd_open", err)
-	}
-	defer func() { _ = unix.Close(fd) }() // only watched
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-	if errors.Is(err, unix.EINTR) { // a running process alone gives that
-		return false, nil
-	}
-	return n > 0, os.NewSyscallError("poll", err)
 }
 
 // in calls f with the directory and the name of the file at path.
@@ -152,45 +126,39 @@ func in(path string, f func(dir *os.Root, name string) error) error {
 	return nil
 }
 
-// noDir reports whether err says that the directory of a pid file is not there, or behind a link.
-func noDir(err error) bool {
-	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+// isElsewhere reports whether err says that the directory is not there, or behind a link, or that something else is at
+// the path of the pid file.
+func isElsewhere(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
+		errdefs.IsInvalidArgument(err)
 }
 
 // digits are the most that a pid file has.
 const digits = 10
 
-// errOther is the error for anything that is not a pid file.
-var errOther = fmt.Errorf("exists and is not a pid file: remove it, or choose another path: %w",
-	errdefs.ErrInvalidArgument)
-
-// read reads a pid file: at most ten digits, and perhaps a newline. No file gives 0.
+// read reads a pid file: at most ten digits, and perhaps a newline. No file gives 0. The error for anything else is
+// errdefs.ErrInvalidArgument.
 func read(dir *os.Root, name string) (int, error) {
 	info, err := dir.Lstat(name)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
+	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
-	case err != nil:
-		return 0, err
-	case !info.Mode().IsRegular():
-		return 0, errOther // to open a device can have effects
 	}
-	// The owner of the directory may put a link or a pipe there at any moment.
-	f, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	var data []byte
+	if err == nil && info.Mode().IsRegular() { // to open a device can have effects
+		// The owner of the directory may put a link or a pipe there at any moment.
+		var f *os.File
+		if f, err = dir.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err == nil {
+			defer f.Close() //nolint:errcheck // opened for reading only
+			data, err = io.ReadAll(io.LimitReader(f, digits+2))
+		}
+	}
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close() //nolint:errcheck // opened for reading only
-	data, err := io.ReadAll(io.LimitReader(f, digits+2))
-	if pid, ok := parse(data); ok || err != nil {
-		return pid, err
-	}
-	return 0, errOther
-}
-
-// parse reads the beginning of a pid file, with a byte more than one can have.
-func parse(data []byte) (pid int, ok bool) {
 	text := strings.TrimSuffix(string(data), "\n")
-	n, err := strconv.ParseUint(text, 10, 64)
-	return int(n), err == nil && len(text) <= digits && 0 < n && n <= math.MaxInt32 // as a pid_t
+	pid, err := strconv.ParseUint(text, 10, 31) // a pid_t
+	if err != nil || pid == 0 || len(text) > digits {
+		return 0, fmt.Errorf("exists and is not a pid file: %w", errdefs.ErrInvalidArgument)
+	}
+	return int(pid), nil
 }

@@ -6,16 +6,13 @@ package pidfile
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/settings"
 )
 
@@ -26,15 +23,15 @@ func writePid(path string, pid int) error {
 func TestWrite_ReplacesNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pid")
-	must(t, writePid(path, 6))
-	must(t, writePid(path, 7))
+	testx.Must(t, writePid(path, 6))
+	testx.Must(t, writePid(path, 7))
 	wantFile(t, path, "7")
-	must(t, os.WriteFile(path, []byte("a letter"), 0o600))
+	testx.Must(t, os.WriteFile(path, []byte("a letter"), 0o600))
 	if err := writePid(path, 8); err == nil {
 		t.Error("no error where there is something else")
 	}
 	wantFile(t, path, "a letter")
-	if got := files(t, dir); got != "pid" {
+	if got := testx.Files(t, dir); got != "pid" {
 		t.Errorf("in the directory there is %s", got)
 	}
 }
@@ -46,8 +43,8 @@ func TestPidFile_IsNotLedElsewhere(t *testing.T) {
 	path := filepath.Join(volume, "dir/pid")
 	exchange := func() {
 		t.Helper()
-		must(t, os.Rename(filepath.Join(volume, "dir"), filepath.Join(volume, "away")))
-		must(t, os.Symlink(host, filepath.Join(volume, "dir")))
+		testx.Must(t, os.Rename(filepath.Join(volume, "dir"), filepath.Join(volume, "away")))
+		testx.Must(t, os.Symlink(host, filepath.Join(volume, "dir")))
 	}
 	for name, act := range map[string]func() error{
 		"before the check": func() error {
@@ -74,12 +71,12 @@ func TestPidFile_IsNotLedElsewhere(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			must(t, errors.Join(os.MkdirAll(host, 0o700), os.MkdirAll(filepath.Dir(path), 0o700)))
-			defer func() { must(t, os.RemoveAll(volume)) }()
-			must(t, errors.Join(os.WriteFile(filepath.Join(host, "pid"), []byte("7"), 0o600), writePid(path, 7)))
-			must(t, act())
+			testx.Must(t, errors.Join(os.MkdirAll(host, 0o700), os.MkdirAll(filepath.Dir(path), 0o700)))
+			defer func() { testx.Must(t, os.RemoveAll(volume)) }()
+			testx.Must(t, errors.Join(os.WriteFile(filepath.Join(host, "pid"), []byte("7"), 0o600), writePid(path, 7)))
+			testx.Must(t, act())
 			wantFile(t, filepath.Join(host, "pid"), "7")
-			if got := files(t, host); got != "pid" {
+			if got := testx.Files(t, host); got != "pid" {
 				t.Errorf("the directory of the host has %s", got)
 			}
 		})
@@ -89,7 +86,7 @@ func TestPidFile_IsNotLedElsewhere(t *testing.T) {
 func TestRead_KnowsAPidFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	dir, err := os.OpenRoot(filepath.Dir(path))
-	must(t, err)
+	testx.Must(t, err)
 	defer dir.Close()
 	for text, want := range map[string]int{
 		"1": 1, "4194304\n": 4194304, "1234567890": 1234567890, "0123": 123,
@@ -97,7 +94,7 @@ func TestRead_KnowsAPidFile(t *testing.T) {
 		"": -1, "\n": -1, "12345678901": -1, "1\n\n": -1, "1234567890\n\n": -1, " 1": -1, "+1": -1, "-1": -1, "0x1": -1,
 		"1_0": -1, "1\n2": -1, "1 \n": -1,
 	} {
-		must(t, os.WriteFile(path, []byte(text), 0o600))
+		testx.Must(t, os.WriteFile(path, []byte(text), 0o600))
 		pid, err := read(dir, "pid")
 		if refused := errdefs.IsInvalidArgument(err); refused != (want < 0) || !refused && (pid != want || err != nil) {
 			t.Errorf("read of %q = %d, %v, want %d", text, pid, err, want)
@@ -108,9 +105,9 @@ func TestRead_KnowsAPidFile(t *testing.T) {
 // Whoever owns the directory changes what is there all the time.
 func TestRead_OfAPipeDoesNotBlock(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.WriteFile(dir+"/file", []byte("1"), 0o600))
-	must(t, unix.Mkfifo(dir+"/pipe", 0o600))
-	must(t, os.Link(dir+"/file", dir+"/pid"))
+	testx.Must(t, os.WriteFile(dir+"/file", []byte("1"), 0o600))
+	testx.Must(t, unix.Mkfifo(dir+"/pipe", 0o600))
+	testx.Must(t, os.Link(dir+"/file", dir+"/pid"))
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -126,7 +123,7 @@ func TestRead_OfAPipeDoesNotBlock(t *testing.T) {
 		}
 	}()
 	root, err := os.OpenRoot(dir)
-	must(t, err)
+	testx.Must(t, err)
 	defer root.Close()
 	ended := make(chan struct{})
 	go func() {
@@ -135,92 +132,26 @@ func TestRead_OfAPipeDoesNotBlock(t *testing.T) {
 			_, _ = read(root, "pid")
 		}
 	}()
-	select {
-	case <-ended:
-	case <-time.After(time.Minute):
-		t.Error("still reading a pipe")
-	}
+	testx.Within(t, "reading", ended)
 	close(stop)
 	<-stopped
 }
 
 func wantFile(t *testing.T, path, want string) {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if want == "" {
-		if !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s = %q, %v, want that it is gone", path, data, err)
-		}
-		return
-	}
-	if err != nil || string(data) != want {
-		t.Errorf("%s = %q, %v, want %q", path, data, err, want)
+	if got := testx.Read(t, path); got != want {
+		t.Errorf("%s = %q, want %q", path, got, want)
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// files lists what is in a bundle.
-func files(t *testing.T, bundle string) string {
-	t.Helper()
-	entries, err := os.ReadDir(bundle)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return strings.Join(names, " ")
-}
-
-// withoutDescriptors calls f while this process cannot get another descriptor.
-func withoutDescriptors(t *testing.T, f func()) {
-	t.Helper()
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
-		t.Fatal(err)
-	}
-	f()
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestRemove_SaysThatItCannotTell(t *testing.T) {
+// The shim died before it recorded a pid: the file is that of its init.
+func TestRemove_WithoutAPidTakesAPidFileAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
-	must(t, writePid(path, os.Getpid()))
-	var removed, prepared error
-	h := &hook{setting: settings.Value{Key: "k", Text: path}}
-	withoutDescriptors(t, func() {
-		removed, prepared = removeFile(path, os.Getpid()), h.Prepare(t.Context(), nil)
-	})
-	for name, err := range map[string]error{"Remove": removed, "Prepare": prepared} {
-		if !errors.Is(err, unix.EMFILE) || errdefs.IsInvalidArgument(err) {
-			t.Errorf("%s without descriptors = %v, want %v", name, err, unix.EMFILE)
-		}
-	}
-	wantFile(t, path, strconv.Itoa(os.Getpid()))
-}
-
-// The shim of another container, with the same path by mistake, may have died before it recorded a pid.
-func TestRemove_WithoutAPidTakesTheFileOfADeadProcessAlone(t *testing.T) {
-	child := exec.Command("true")
-	must(t, child.Run())
-	for pid, stays := range map[int]bool{os.Getpid(): true, child.Process.Pid: false} {
-		path := filepath.Join(t.TempDir(), "pid")
-		must(t, os.WriteFile(path, []byte(strconv.Itoa(pid)), 0o600))
-		must(t, removeFile(path, 0))
-		if _, err := os.Stat(path); (err == nil) != stays {
-			t.Errorf("the file with pid %d: %v, want that it stays: %t", pid, err, stays)
+	for text, stays := range map[string]bool{"7": false, "a letter": true} {
+		testx.Write(t, path, text)
+		testx.Must(t, removeFile(path, 0))
+		if got := testx.Exists(path); got != stays {
+			t.Errorf("the file with %q is there: %t, want %t", text, got, stays)
 		}
 	}
 }
