@@ -5,21 +5,14 @@
 //
 // [Open] makes the sockets before the container, in its network namespace, since init can get descriptors only at its
 // start. [Bind] binds them when the container is set up but its program does not run yet: paths are resolved among its
-// mounts, and what its hooks did to its network counts.
+// mounts, and never lead out of them. Their files are removed when the container is, or by the delete command.
 //
-// [Bound.Remove] removes the files of those with a path. If the shim is dead, the delete command does so.
-//
-// The hook and the delete command wait for volumes within bounds, after which goroutines are left that end when the
-// volumes answer. There are no locks.
-//
-// Promises: whatever the container's file system holds, a path never leads out of it. If Open or Bind fails, what it
-// made is gone.
+// The waits for volumes are bounded. Goroutines that are left then end when the volumes answer. There are no locks.
 package listen
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -64,27 +57,29 @@ func newPart(values settings.Values) (_ *extension.Part, err error) {
 	return &extension.Part{Hook: h, Record: func() any { return h.files }}, nil
 }
 
-// cleanUp removes files of sockets. One that stays is no reason to keep the bundle.
 func cleanUp(_ context.Context, left extension.Left) error {
-	var files []File
 	if left.Record == nil {
 		return nil
 	}
-	err := json.Unmarshal(left.Record, &files)
-	if err == nil {
-		err = unixfile.Within(cleanUpTimeout, func() error { return removeLeft(files) })
+	var files []File
+	if err := json.Unmarshal(left.Record, &files); err != nil {
+		return fmt.Errorf("sockets: %w", err)
 	}
-	if err != nil {
-		log.L.WithError(err).WithField("container", left.ID).Warn("remove sockets; one may be left")
-	}
+	remove(files, left.ID)
 	return nil
 }
 
-// Bounds on waiting for volumes, which may hang: in Create, in Delete, and in the delete command.
+// remove removes the files of sockets. One that stays is no reason to keep the container or its bundle.
+func remove(files []File, containerID string) {
+	if err := unixfile.Within(removeTimeout, func() error { return removeLeft(files) }); err != nil {
+		log.L.WithError(err).WithField("container", containerID).Warn("remove sockets; one may be left")
+	}
+}
+
+// Bounds on waiting for volumes, which may hang: in Create, and in Delete and the delete command.
 const (
-	bindTimeout    = 5 * time.Second
-	removeTimeout  = 2 * time.Second
-	cleanUpTimeout = time.Second
+	bindTimeout   = 5 * time.Second
+	removeTimeout = time.Second
 )
 
 // hook is the [process.Hook] of a container that finds sockets open.
@@ -94,8 +89,7 @@ type hook struct {
 	list    []Address
 	config  *process.Config // from Prepare on
 	sockets *Sockets        // from Prepare until init has them
-	bound   *Bound          // from Created on, until their files are removed
-	files   []File          // of bound
+	files   []File          // of the sockets, from Prepare on
 }
 
 func (h *hook) refuse(why string) error {
@@ -117,7 +111,7 @@ func (h *hook) Prepare(_ context.Context, c *process.Config) error {
 		made.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.sockets.Namespace.Fd())
 	}
 	env(h.list, c.SetEnv)
-	c.Files = h.sockets.Files
+	c.Files, h.files = h.sockets.Files, onHost(h.list, c)
 	return nil
 }
 
@@ -161,25 +155,13 @@ func (h *hook) Created(_ context.Context, _ process.RuntimeContainer, init proce
 	}
 	linux := h.config.Spec.Linux
 	list, sockets, owner := h.list, h.sockets, idmap.Root(linux.UIDMappings, linux.GIDMappings)
-	bound := make(chan *Bound, 1)
 	err = unixfile.Within(bindTimeout, func() error {
 		defer root.Close() //nolint:errcheck // opened for its name only
-		b, err := Bind(list, sockets, fmt.Sprintf("/proc/self/fd/%d", root.Fd()), owner)
-		bound <- b
-		return err
+		return Bind(list, sockets, fmt.Sprintf("/proc/self/fd/%d", root.Fd()), owner)
 	})
-	if errors.Is(err, context.DeadlineExceeded) {
-		go func() { // ends when the volumes answer
-			if b := <-bound; b != nil {
-				b.Remove()
-			}
-		}()
-		return fmt.Errorf("%s %q: %w", h.setting.Key, h.setting.Text, err)
-	}
 	if err != nil {
 		return h.failed(err)
 	}
-	h.bound, h.files = <-bound, onHost(list, h.config)
 	return nil
 }
 
@@ -194,15 +176,11 @@ func (h *hook) closeSockets() {
 	}
 }
 
-// Removed implements [process.Hook]. Files on a volume that does not answer are left to a goroutine: a file that stays
-// is no reason to keep the container.
+// Removed implements [process.Hook].
 func (h *hook) Removed() error {
 	h.closeSockets()
-	if b := h.bound; b != nil {
-		h.bound = nil
-		if unixfile.Within(removeTimeout, func() error { b.Remove(); return nil }) != nil {
-			log.L.WithField("container", h.config.ID).Warnf("sockets on volumes are not removed after %v", removeTimeout)
-		}
+	if h.files != nil {
+		remove(h.files, h.config.ID)
 	}
 	return nil
 }

@@ -11,14 +11,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/extension"
 	"sandbox.internal/shim/pkg/internal/hungfs"
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/process"
 )
 
@@ -26,13 +25,9 @@ import (
 // another process.
 func leave(t *testing.T, root string) (*Sockets, []File) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Join(root, "vol/sub"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	s, _, err := opened(t, "unix:///vol/sub/s", Network{}, root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.MkdirAll(filepath.Join(root, "vol/sub"), 0o700))
+	s, err := opened(t, "unix:///vol/sub/s", Network{}, root)
+	testx.Must(t, err)
 	spec := &specs.Spec{Mounts: []specs.Mount{{Destination: "/vol", Source: root + "/vol"}}}
 	return s, onHost(addresses(t, "unix:///vol/sub/s"), &process.Config{Spec: spec})
 }
@@ -78,13 +73,9 @@ func TestRemoveLeft_RemovesOnlyTheSameSocketThatNobodyHasOpen(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Chdir(t.TempDir()) // an address has room for 108 bytes
-			if err := errors.Join(os.Mkdir("root", 0o700), os.Mkdir("host", 0o700)); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, errors.Join(os.Mkdir("root", 0o700), os.Mkdir("host", 0o700)))
 			here, err := os.Getwd()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, err)
 			s, list := leave(t, filepath.Join(here, "root"))
 			if len(list) != 1 {
 				t.Fatalf("left = %+v, want one", list)
@@ -92,9 +83,7 @@ func TestRemoveLeft_RemovesOnlyTheSameSocketThatNobodyHasOpen(t *testing.T) {
 			if !tt.open {
 				s.Close()
 			}
-			if err := tt.change(); err != nil {
-				t.Fatal(err)
-			}
+			testx.Must(t, tt.change())
 			for range 2 {
 				err = removeLeft(list)
 				if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
@@ -117,9 +106,7 @@ func filesBelow(t *testing.T, dir string) (list []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, err)
 	return list
 }
 
@@ -144,55 +131,21 @@ func TestOnHost_FindsTheInnermostMount(t *testing.T) {
 	}
 }
 
-func TestCleanUp_DoesNotWaitForAVolumeThatHangs(t *testing.T) {
+// In a delete command, and in Delete, which has the lock of its container meanwhile.
+func TestRemove_DoesNotWaitForAVolumeThatHangs(t *testing.T) {
 	root := t.TempDir()
 	s, list := leave(t, root)
 	s.Close()
 	hungfs.Mount(t, root+"/vol")
 	record, err := json.Marshal(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cleanUp(t.Context(), extension.Left{Record: record}) }()
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Errorf("cleanUp = %v", err)
+	testx.Must(t, err)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		h := &hook{config: &process.Config{ID: "c1"}, files: list}
+		if err := errors.Join(cleanUp(t.Context(), extension.Left{Record: record}), h.Removed(), h.Removed()); err != nil {
+			t.Errorf("cleanUp, Removed twice = %v", err)
 		}
-	case <-time.After(10 * cleanUpTimeout):
-		t.Fatal("cleanUp hangs")
-	}
-}
-
-// Delete has the lock of its container meanwhile.
-func TestRemoved_DoesNotWaitForAVolumeThatHangs(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	dir := t.TempDir()
-	hungfs.Mount(t, dir)
-	open := func(path string) int {
-		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return fd
-	}
-	h := &hook{config: &process.Config{ID: "c1"}, bound: &Bound{files: []file{{open(dir), open(path), "s"}}}}
-	for range 2 { // as when Delete is tried again
-		ended := make(chan error, 1)
-		go func() { ended <- h.Removed() }()
-		select {
-		case err := <-ended:
-			if err != nil {
-				t.Errorf("Removed = %v", err)
-			}
-		case <-time.After(10 * removeTimeout):
-			t.Fatal("Removed hangs")
-		}
-	}
+	}()
+	testx.Within(t, "removing", ended)
 }

@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package listen
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/osthread"
+	"sandbox.internal/shim/pkg/unixfile"
+)
+
+// Network is the network namespace of a container.
+type Network struct {
+	Path string // that of the namespace; "" for the host's
+	Own  bool   // to be made by Open
+}
+
+// Sockets are the sockets of a container, in the order of its addresses.
+type Sockets struct {
+	Files []*os.File
+	// Namespace is the network namespace that was made for the container, or nil.
+	Namespace *os.File
+}
+
+// Close closes all.
+func (s *Sockets) Close() {
+	for _, f := range append(slices.Clone(s.Files), s.Namespace) {
+		_ = f.Close() // nothing was written; nil is harmless
+	}
+}
+
+// Inet reports whether there are TCP or UDP sockets, whose addresses belong to the network namespace.
+func Inet(list []Address) bool {
+	return slices.ContainsFunc(list, func(a Address) bool { return a.Path == "" })
+}
+
+// Open makes the sockets of a list, without addresses yet.
+//
+// Even those with a path are in the host's network namespace only if the container is: ioctl(2) on any socket reaches
+// the interfaces of its namespace (netdevice(7)) and, with CAP_NET_ADMIN, the namespace itself (SIOCGSKNS). If all have
+// paths, the namespace that is made is theirs alone, and need not be the container's.
+func Open(list []Address, network Network) (*Sockets, error) {
+	s := &Sockets{}
+	err := osthread.Run(func() error {
+		if err := s.enter(network, Inet(list)); err != nil {
+			return fmt.Errorf("network namespace: %w", err)
+		}
+		for _, a := range list {
+			if err := s.add(a); err != nil {
+				return fmt.Errorf("%q: %w", a, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// enter moves the thread to the network. One that it makes is kept if the container is to have it.
+func (s *Sockets) enter(network Network, keep bool) error {
+	if network.Path != "" {
+		ns, err := os.OpenFile(network.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe does not wait for a writer
+		if err != nil {
+			return err
+		}
+		defer ns.Close() //nolint:errcheck // nothing was written
+		return os.NewSyscallError("setns "+network.Path, unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET))
+	}
+	if !network.Own {
+		return nil
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil || !keep {
+		return os.NewSyscallError("unshare", err)
+	}
+	// As libcontainer does in a namespace that it makes.
+	if err := netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo"}}); err != nil {
+		return fmt.Errorf("set interface lo up: %w", err)
+	}
+	ns, err := os.Open("/proc/thread-self/ns/net")
+	s.Namespace = ns
+	return err
+}
+
+func (s *Sockets) add(a Address) error {
+	family := unix.AF_UNIX
+	if a.Path == "" {
+		family = unix.AF_INET6
+		if a.Inet.Addr().Is4() {
+			family = unix.AF_INET
+		}
+	}
+	fd, err := unix.Socket(family, a.Type|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	s.Files = append(s.Files, os.NewFile(uintptr(fd), a.source))
+	if a.Path == "" && a.Type == unix.SOCK_STREAM {
+		// As servers do, so that connections of one that has just ended do not keep the port.
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
+	return os.NewSyscallError("setsockopt SO_REUSEADDR", err)
+}
+
+// backlog limits connections that nobody has accepted yet. The kernel lowers it to net.core.somaxconn.
+const backlog = 4096
+
+// Bind binds the sockets to their addresses and listens. root is the container's root directory as its processes see
+// it. owner makes the files of unix sockets. Bind waits for volumes that do not answer; if s is closed meanwhile, it
+// fails at the next address.
+func Bind(list []Address, s *Sockets, root string, owner idmap.Owner) error {
+	return osthread.Run(func() error {
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return os.NewSyscallError("unshare", err)
+		}
+		unix.Umask(0) // of this thread
+		for i, a := range list {
+			conn, err := s.Files[i].SyscallConn()
+			if err == nil {
+				closed := conn.Control(func(fd uintptr) { err = bind(a, int(fd), root, owner) })
+				err = cmp.Or(closed, err)
+			}
+			if err != nil {
+				return fmt.Errorf("%q: %w", a, err)
+			}
+		}
+		return nil
+	})
+}
+
+// bind is called on a thread that nobody else uses.
+func bind(a Address, fd int, root string, owner idmap.Owner) error {
+	var err error
+	if a.Path != "" {
+		err = bindPath(a, fd, root, owner)
+	} else {
+		err = os.NewSyscallError("bind", unix.Bind(fd, sockaddr(a.Inet)))
+	}
+	if err != nil || a.Type == unix.SOCK_DGRAM {
+		return err
+	}
+	return os.NewSyscallError("listen", unix.Listen(fd, backlog))
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
+// bindPath makes the file with its owner and mode, since others who share the directory could exchange it before a
+// chown(2): the kernel takes the ids of the thread, and the mode of the socket.
+func bindPath(a Address, fd int, root string, owner idmap.Owner) error {
+	dir, err := directory(root, path.Dir(a.Path), unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir) //nolint:errcheck // nothing was written
+	name := path.Base(a.Path)
+	if err := removeStale(dir, name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove a socket that was left: %w", err)
+	}
+	err = errors.Join(unix.Fchmod(fd, a.Mode), unix.Setfsgid(owner.GID), unix.Setfsuid(owner.UID))
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir, name)})
+	}
+	return os.NewSyscallError("bind", errors.Join(err, unix.Setfsuid(os.Geteuid()), unix.Setfsgid(os.Getegid())))
+}
+
+// directory opens the directory name below root, by openat2(2) with resolve.
+func directory(root, name string, resolve uint64) (int, error) {
+	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: root, Err: err}
+	}
+	defer unix.Close(top) //nolint:errcheck // nothing was written
+	fd, err := unixfile.Openat2(top, name, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve,
+	})
+	if err != nil {
+		return -1, &os.PathError{Op: "open in the container", Path: name, Err: err}
+	}
+	return fd, nil
+}
