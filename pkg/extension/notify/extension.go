@@ -82,22 +82,14 @@ type hook struct {
 // Prepare implements [process.Hook]. It makes the socket, a mount of it, and a variable that says where it is.
 func (h *hook) Prepare(_ context.Context, c *process.Config) (err error) {
 	dir := filepath.Join(c.Bundle, hookDir)
-	entry := log.L.WithField("container", c.ID)
 	owner := idmap.Root(c.Spec.Linux.UIDMappings, c.Spec.Linux.GIDMappings)
-	h.receiver, err = Listen(dir, owner, func(text string, fields map[string]any) { entry.WithFields(fields).Info(text) })
-	if err != nil {
+	if h.receiver, err = Listen(dir, owner, log.L.WithField("container", c.ID)); err != nil {
 		return fmt.Errorf("notify: %w", err)
 	}
 	c.Spec.Mounts = append(c.Spec.Mounts, specs.Mount{
 		Destination: hookMount, Type: "bind", Source: dir, Options: []string{"bind", "ro", "nosuid", "nodev", "noexec"},
 	})
 	c.SetEnv("NOTIFY_SOCKET", path.Join(hookMount, Name))
-	return nil
-}
-
-// Created implements [process.Hook].
-func (h *hook) Created(_ context.Context, c process.RuntimeContainer, _ process.Handle) error {
-	h.receiver.Receive(func(s Sender) error { return c.Cgroup().Contains(s.PID, s.PIDFD) })
 	return nil
 }
 

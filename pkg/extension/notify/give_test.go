@@ -11,9 +11,11 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/internal/testx"
 )
 
 // The owner of the socket may be a user of the host, and reach the directory.
@@ -24,13 +26,9 @@ func TestListen_LetsItsOwnerWriteNothingBesideTheSocket(t *testing.T) {
 	const user = 4711
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "notify")
-	if err := os.Chmod(filepath.Dir(parent), 0o711); err != nil {
-		t.Fatal(err)
-	}
-	r, err := Listen(dir, idmap.Owner{UID: user, GID: user}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testx.Must(t, os.Chmod(filepath.Dir(parent), 0o711))
+	r, err := Listen(dir, idmap.Owner{UID: user, GID: user}, log.L)
+	testx.Must(t, err)
 	tried := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // its user is another's, so it ends with the goroutine

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/log"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -28,7 +29,7 @@ func TestParse(t *testing.T) {
 		{"a status that is not UTF-8", "STATUS=a\xffb", State{Status: "a\uFFFDb"}, 0},
 		{"an error number", "ERRNO=2", State{Status: "s", Errno: 2}, 0},
 		{"error numbers that there are not", "ERRNO=0\nERRNO=-1\nERRNO=4096\nERRNO=x\nERRNO=", State{Status: "s"}, 0},
-		{"more time", "EXTEND_TIMEOUT_USEC=1500000", State{Status: "s"}, 1500 * time.Millisecond},
+		{"more time", "EXTEND_TIMEOUT_USEC=3600000000", State{Status: "s"}, time.Hour},
 		{
 			"more time than there is", "EXTEND_TIMEOUT_USEC=18446744073709551615",
 			State{Status: "s"},
@@ -38,37 +39,43 @@ func TestParse(t *testing.T) {
 		{"other names and garbage", "MAINPID=1\nready=1\n=\n==\n\n READY=1\nREADY=1 ", State{Status: "s"}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := State{Status: "s"}
-			extend, ok := parse(&got, []byte(tc.text))
-			if diff := cmp.Diff(tc.want, got); diff != "" || !ok || extend != tc.extend {
-				t.Errorf("parse(%q) = %v, %t, want %v, and differs (-want +got):\n%s", tc.text, extend, ok, tc.extend, diff)
+			got, extend := applied(State{Status: "s"}, tc.text)
+			if diff := cmp.Diff(tc.want, got); diff != "" || (extend-tc.extend).Abs() > time.Minute {
+				t.Errorf("after %q the extension is %v, want %v, and the state differs (-want +got):\n%s", tc.text, extend, tc.extend, diff)
 			}
 		})
 	}
-	got := State{Ready: true, Status: "s", Errno: 1}
-	if _, ok := parse(&got, []byte("READY=0\nSTATUS=\nERRNO=x")); !ok || got != (State{Ready: true, Errno: 1}) {
-		t.Errorf("parse of what changes the status alone = %t, %+v", ok, got)
+	if got, _ := applied(State{Ready: true, Status: "s", Errno: 1}, "READY=0\nSTATUS=\nERRNO=x"); got != (State{Ready: true, Errno: 1}) {
+		t.Errorf("after what changes the status alone: %+v", got)
 	}
-	got = State{}
-	if extend, ok := parse(&got, []byte("READY=1\x00\nREADY=1")); ok || extend != 0 || got != (State{}) {
-		t.Errorf("parse of a message with a zero byte = %+v, %v, %t, want nothing and false", got, extend, ok)
+	if got, extend := applied(State{}, "READY=1\x00\nREADY=1"); extend != 0 || got != (State{}) {
+		t.Errorf("after a message with a zero byte: %+v, %v, want nothing", got, extend)
 	}
+}
+
+// applied returns what a message makes of a state, and how much time it asks for.
+func applied(before State, text string) (after State, extend time.Duration) {
+	r := &Receiver{state: before, ready: make(chan struct{}), logger: log.L}
+	r.apply([]byte(text))
+	if !r.extension.IsZero() {
+		extend = time.Until(r.extension)
+	}
+	return r.state, extend
 }
 
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"READY=1\nSTATUS=x\nERRNO=2\nEXTEND_TIMEOUT_USEC=3", "\x00", "=", "STATUS=\xff"} {
-		f.Add([]byte(s))
+		f.Add(s)
 	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var s State
-		extend, ok := parse(&s, data)
+	f.Fuzz(func(t *testing.T, text string) {
+		s, extend := applied(State{}, text)
 		switch {
-		case !ok && (s != State{} || extend != 0):
-			t.Errorf("parse(%q) = %+v, %v, refused and yet something", data, s, extend)
-		case extend < 0, s.Errno < 0, s.Errno > lastErrno:
-			t.Errorf("parse(%q) = %+v, %v, out of range", data, s, extend)
-		case s.Ready && !strings.Contains(string(data), "READY=1"):
-			t.Errorf("parse(%q) is ready", data)
+		case strings.Contains(strings.TrimSuffix(text, "\x00"), "\x00") && (s != State{} || extend != 0):
+			t.Errorf("after %q: %+v, %v, refused and yet something", text, s, extend)
+		case extend < -time.Minute, s.Errno < 0, s.Errno > lastErrno:
+			t.Errorf("after %q: %+v, %v, out of range", text, s, extend)
+		case s.Ready && !strings.Contains(text, "READY=1"):
+			t.Errorf("after %q it is ready", text)
 		}
 	})
 }
