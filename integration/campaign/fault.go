@@ -28,16 +28,12 @@ func (e *Env) do(ctx context.Context, s Step) (answers [2]string) {
 			fmt.Fprintf(e.trace, "%v: %s (%v)\n", s, result{answers: answers}, time.Since(began).Round(time.Millisecond))
 		}()
 	}
-	e.count(func(t *Totals) { t.Steps++ })
-	if s.Op == Pod { // which knows its own processes
+	e.count("steps")
+	switch {
+	case s.Op == Pod, s.With == nil && s.Fault == nil: // a pod knows its own processes
 		answers[0] = e.operate(ctx, s)
 		return answers
-	}
-	if s.With == nil && s.Fault == nil {
-		answers[0] = e.operate(ctx, s)
-		return answers
-	}
-	if s.Fault != nil && s.Fault.Kind.weather() {
+	case s.Fault.weather():
 		answers[0] = e.doInWeather(ctx, s)
 		return answers
 	}
@@ -54,19 +50,15 @@ func (e *Env) do(ctx context.Context, s Step) (answers [2]string) {
 	answers[0] = e.operate(ctx, s)
 	close(ended)
 	<-done
-	if s.Fault == nil {
+	switch {
+	case s.Fault == nil:
 		return answers
-	}
-	switch s.Fault.Kind {
-	case KillShim, StarveShim, CrowdShim:
-		if answers[1] == ok {
-			answers[1] = e.settle(ctx, s)
-		}
-	case KillContainerd:
+	case s.Fault.Kind == KillShim && answers[1] == ok:
+		answers[1] = e.settle(ctx, s)
+	case s.Fault.Kind == KillContainerd:
 		if err := e.restart(ctx); err != nil {
 			answers[1] = "error: " + err.Error()
 		}
-	case KillInit, KillExec, StopInit, StopShim, StopContainerd, KillHolder, FullRun, ReadOnlyRun:
 	}
 	if s.companion() == nil && answers[1] == ok {
 		answers[1] = ""
@@ -91,13 +83,10 @@ func (e *Env) fault(ctx context.Context, s Step, ended <-chan struct{}) string {
 		e.signal(f, e.contained(p.pid))
 	case KillExec:
 		if s.Exec != noExec {
-			e.mu.Lock()
-			pid := p.execs[s.Exec].pid
-			e.mu.Unlock()
-			e.signal(f, e.contained(pid))
+			e.signal(f, e.contained(e.pidOf(p, s.Exec)))
 		}
 	case KillContainerd:
-		e.count(func(t *Totals) { t.Daemons++ })
+		e.count("containerd killed")
 		if err := e.daemon.Kill(); err != nil {
 			return "error: kill containerd: " + err.Error()
 		}
@@ -105,11 +94,6 @@ func (e *Env) fault(ctx context.Context, s Step, ended <-chan struct{}) string {
 		e.signal(f, open(e.daemon.Pid(), func() bool { return true })) // our own child
 	case KillShim, StopShim:
 		e.signalShim(s, p, ended)
-	case StarveShim, CrowdShim:
-		if err := e.confine(ctx, s, p, ended); err != nil {
-			return "error: " + err.Error()
-		}
-	case KillHolder, FullRun, ReadOnlyRun: // which pods alone have, and doInWeather
 	}
 	return ok
 }
@@ -117,7 +101,10 @@ func (e *Env) fault(ctx context.Context, s Step, ended <-chan struct{}) string {
 // signalShim sends the signal to the shim of a place as soon as there is one, or to none if the step ends before.
 func (e *Env) signalShim(s Step, p *place, ended <-chan struct{}) {
 	for {
-		fds := e.shims(p)
+		var fds []int
+		for _, pid := range e.alive(p) {
+			fds = append(fds, e.openShim(pid))
+		}
 		if s.Fault.Kind == KillShim {
 			e.excuse(s)
 		}
@@ -151,31 +138,19 @@ func (e *Env) idOf(p *place) string {
 
 // signal does to processes what the fault says, and closes their descriptors.
 func (e *Env) signal(f Fault, pidfds ...int) {
-	first := unix.SIGKILL
+	first, what := unix.SIGKILL, "processes killed"
+	if f.Kind == KillShim {
+		what = "shims killed"
+	}
 	if f.For > 0 {
-		first = unix.SIGSTOP
+		first, what = unix.SIGSTOP, "stops"
 	}
 	for _, fd := range pidfds {
-		if fd < 0 {
-			continue
+		if fd >= 0 && unix.PidfdSendSignal(fd, first, nil, 0) == nil { // or it has ended
+			e.count(what)
 		}
-		if err := unix.PidfdSendSignal(fd, first, nil, 0); err != nil {
-			continue // it has ended
-		}
-		e.count(func(t *Totals) {
-			switch {
-			case f.For > 0:
-				t.Stops++
-			case f.Kind == KillShim:
-				t.Shims++
-			default:
-				t.Processes++
-			}
-		})
 	}
-	if f.For > 0 {
-		<-time.After(f.For)
-	}
+	<-time.After(f.For)
 	for _, fd := range pidfds {
 		if fd < 0 {
 			continue
@@ -212,17 +187,6 @@ func (e *Env) contained(pid int) int {
 	})
 }
 
-// shims opens the shims of a place.
-func (e *Env) shims(p *place) []int {
-	var fds []int
-	for _, pid := range e.alive(p) {
-		if fd := e.openShim(pid); fd >= 0 {
-			fds = append(fds, fd)
-		}
-	}
-	return fds
-}
-
 // openShim opens a shim of this worker's containerd.
 func (e *Env) openShim(pid int) int {
 	return open(pid, func() bool {
@@ -237,19 +201,12 @@ func (e *Env) allShims() []harness.Proc {
 		func(p harness.Proc) bool { return slices.Contains(p.Argv, "delete") }) // which cleans up after one
 }
 
-// deleteCommands lists the delete commands that containerd has called and that have not ended.
-func (e *Env) deleteCommands() []harness.Proc {
-	return slices.DeleteFunc(harness.ShimsOf(e.daemon.Address, ""),
-		func(p harness.Proc) bool { return !slices.Contains(p.Argv, "delete") })
-}
-
 // shimID is the id of the container that a shim was started for.
 func shimID(p harness.Proc) string {
-	i := slices.Index(p.Argv, "-id")
-	if i < 0 || i+1 >= len(p.Argv) {
-		return ""
+	if i := slices.Index(p.Argv, "-id"); i >= 0 && i+1 < len(p.Argv) {
+		return p.Argv[i+1]
 	}
-	return p.Argv[i+1]
+	return ""
 }
 
 // grouped reports whether the id of a container says that it was made in a place that shares a shim.
@@ -283,8 +240,7 @@ func (e *Env) settle(ctx context.Context, s Step) string {
 			}
 			// containerd says so as soon as nobody answers, and then cleans up. It has forgotten the task at last.
 			if answer := e.pids(ctx, p.id); answer != notFound {
-				return fmt.Errorf("the shim of %s is dead, and Pids says %q; delete commands that run: %q", p.id, answer,
-					e.deleteCommands())
+				return fmt.Errorf("the shim of %s is dead, and Pids says %q", p.id, answer)
 			}
 			// Of a Create that has failed it has forgotten the task before. Until it has cleaned up, the id is in use.
 			if _, err := os.Stat(e.bundle(p.id)); !errors.Is(err, os.ErrNotExist) {
@@ -327,7 +283,7 @@ func (e *Env) alive(p *place) []int {
 
 // restartGently ends containerd as a service manager does and starts it again.
 func (e *Env) restartGently(ctx context.Context) string {
-	e.count(func(t *Totals) { t.Restarts++ })
+	e.count("containerd restarted")
 	if err := e.daemon.Stop(); err != nil {
 		return "error: stop containerd: " + err.Error()
 	}

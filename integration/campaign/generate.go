@@ -4,6 +4,7 @@
 package campaign
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -48,10 +49,6 @@ func (g *generator) next() []Step {
 		return []Step{g.batch()}
 	case g.one(g.mix.Daemon / 2):
 		return []Step{{Op: Restart, Exec: noExec}}
-	case g.one(g.mix.Source):
-		return []Step{{Op: Source, Exec: noExec, CPUs: 1 + g.rand.IntN(15)}}
-	case g.one(g.mix.Replace):
-		return []Step{{Op: Replace, Exec: noExec}}
 	}
 	container := g.rand.IntN(maxContainers)
 	worlds := g.model[container]
@@ -106,7 +103,7 @@ func (g *generator) choose(w world, container int) Step {
 	case g.model.willEnd(container, noExec) && w.init.phase != stopped && g.one(700):
 		s.Op = Wait
 	case w.init.phase == running && w.init.program.waits() && !w.init.closed && g.one(200):
-		s.Op = w.init.program.goesOn()
+		s.Op = behaviours[w.init.program].goesOn
 	case w.init.phase == running && w.init.program == terminal && g.one(100):
 		s.Op = Resize
 	}
@@ -145,13 +142,18 @@ func (g *generator) create(s Step) Step {
 		s.Program = terminal
 	}
 	if g.one(g.mix.Hostile) {
-		s.Program = ofInit[g.rand.IntN(len(ofInit))]
+		s.Program = hostileInits[g.rand.IntN(len(hostileInits))]
+	}
+	switch {
+	case !g.mix.NoLimits || !s.Program.limited():
+	case s.Program.endless():
+		s.Program = forever
+	default:
+		s.Program = fails
 	}
 	s.Reuse = g.one(250)
 	s.HostPID = g.one(150)
 	s.Plain = g.one(100)
-	s.Caged = g.one(500)
-	s.Follows = g.one(300)
 	return s
 }
 
@@ -169,7 +171,7 @@ func (g *generator) exec(s Step, w world) Step {
 	case created:
 		s.Op = pick(g, 800, Start, 80, Delete, 40, State, 40, CloseIO, 40, Resize)
 	case running:
-		s.Op = pick(g, 400, Kill, 300, x.program.goesOn(), 100, State, 100, Resize, 100, Delete)
+		s.Op = pick(g, 400, Kill, 300, cmp.Or(behaviours[x.program].goesOn, CloseIO), 100, State, 100, Resize, 100, Delete)
 	case stopped:
 		s.Op = pick(g, 900, Delete, 100, State)
 	case paused: // no exec is
@@ -198,11 +200,14 @@ func (g *generator) complete(s Step) Step {
 		if s.Exec == noExec {
 			s.Exec = g.rand.IntN(maxExecs)
 		}
-		s.Program = program(g.rand.IntN(int(hungry)))
+		s.Program = simple[g.rand.IntN(len(simple))]
 		if g.one(g.mix.Hostile) {
-			s.Program = ofExec[g.rand.IntN(len(ofExec))]
+			s.Program = hostileExecs[g.rand.IntN(len(hostileExecs))]
 		}
-	default:
+	case Update:
+		if g.mix.NoLimits {
+			s.Op = State
+		}
 	}
 	return s
 }
@@ -259,7 +264,11 @@ func (g *generator) addFault(s Step) []Step {
 	case g.one(g.mix.Shim):
 		f.Kind = KillShim
 	case g.one(g.mix.Weather):
-		g.weather(f)
+		// A container takes about ten pages of /run.
+		*f = Fault{Kind: FullRun, For: time.Duration(1+g.rand.IntN(200)) * time.Millisecond, Pages: g.rand.IntN(12)}
+		if g.one(330) {
+			f.Kind = ReadOnlyRun
+		}
 	case g.one(g.mix.Daemon - g.mix.Daemon/2):
 		f.Kind = KillContainerd
 		s.Fault = f
@@ -269,19 +278,6 @@ func (g *generator) addFault(s Step) []Step {
 	}
 	s.Fault = f
 	return []Step{s}
-}
-
-// weather chooses a spell of bad weather.
-func (g *generator) weather(f *Fault) {
-	kinds := []FaultKind{FullRun, FullRun, ReadOnlyRun, StarveShim, CrowdShim}
-	f.Kind = kinds[g.rand.IntN(len(kinds))]
-	f.For = time.Duration(1+g.rand.IntN(200)) * time.Millisecond
-	if f.Kind.weather() {
-		f.After = 0
-	}
-	// A container takes about ten pages of /run; the others are some MiB, and processes.
-	most := map[FaultKind]int{FullRun: 12, ReadOnlyRun: 1, StarveShim: 500, CrowdShim: 4}
-	f.Pages = g.rand.IntN(most[f.Kind])
 }
 
 // pod is a pod through CRI, in which one of the faults may happen.

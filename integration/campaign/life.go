@@ -43,11 +43,7 @@ func (e *Env) chooseID(p *place, reuse bool) {
 func (e *Env) create(ctx context.Context, p *place, s Step) string {
 	fresh := true
 	if p.id != "" {
-		switch state := e.state(ctx, p.id, ""); state {
-		case notFound:
-		default:
-			fresh = false
-		}
+		fresh = e.state(ctx, p.id, "") == notFound
 	}
 	if fresh {
 		if p.id != "" { // whose shim the fault of this step may have killed just now
@@ -83,23 +79,19 @@ func (e *Env) create(ctx context.Context, p *place, s Step) string {
 
 // prepare has containerd know the container of a step, and makes its streams.
 func (e *Env) prepare(ctx context.Context, p *place, s Step) error {
-	process, err := e.record(e.namespaced(ctx), p.id, "", e.runtimeOptions(p, s), p.options(s, e.follows(s))...)
+	process, err := e.record(e.namespaced(ctx), p.id, "", p.options(s)...)
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
 	p.closeStreams()
 	e.mu.Lock()
-	p.process, p.pid, p.follows = process, 0, e.follows(s) != ""
+	p.process, p.pid = process, 0
 	e.mu.Unlock()
 	if p.streams, err = e.openStreams(p.id, s.Program); err != nil {
 		return fmt.Errorf("streams: %w", err)
 	}
-	e.count(func(t *Totals) {
-		t.Containers++
-		if s.Program.hostile() {
-			t.Hostile++
-		}
-	})
+	e.count("containers")
+	e.countHostile(s.Program)
 	return nil
 }
 
@@ -112,7 +104,7 @@ func (e *Env) start(ctx context.Context, p *place, exec int) string {
 	return e.call(ctx, func(ctx context.Context) error {
 		r, err := e.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: p.id, ExecID: execID(exec)})
 		if err == nil && exec != noExec {
-			e.count(func(t *Totals) { t.Execs++ })
+			e.count("execs")
 			e.mu.Lock()
 			p.execs[exec].pid = int(r.GetPid())
 			e.mu.Unlock()
@@ -144,9 +136,7 @@ func (e *Env) addExec(ctx context.Context, p *place, s Step) string {
 }
 
 func (e *Env) registerExec(ctx context.Context, p *place, id string, program program, streams *streams) string {
-	if program.hostile() {
-		e.count(func(t *Totals) { t.Hostile++ })
-	}
+	e.countHostile(program)
 	process := *p.process
 	process.Args, process.Terminal = program.argv(false), program == terminal
 	spec, err := typeurl.MarshalAnyToProto(&process)

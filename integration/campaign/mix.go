@@ -4,63 +4,55 @@
 package campaign
 
 import (
+	"encoding/json"
 	"fmt"
-	"reflect"
-	"strconv"
-	"strings"
 )
 
 // Mix says how many of a thousand steps of a round are what, and how long its bursts are.
 type Mix struct {
-	Burst    int // steps on a container that runs that are bursts of execs
-	Batch    int // steps that are batches of containers from beginning to end
-	Shared   int // of a thousand batches: all containers are in the pod of the bystanders
-	Length   int // execs of a burst and containers of a batch, at most
-	Together int // steps that have a companion
-	Illegal  int // steps that may be anything in any state
-	Process  int // faults: a process of a container is killed or stopped
-	Stop     int // faults: a shim or containerd is stopped for a while
-	Shim     int // faults: a shim is killed
-	Daemon   int // faults: containerd is killed, or restarted
-	Pod      int // steps that are pods through CRI
-	Weather  int // faults: /run is full or read-only, the shim has no more memory or processes
-	Hostile  int // of a thousand programs
-	Storm    int // steps on a container that runs whose execs all end while containerd is away
-	Source   int // steps that change the CPUs that containers follow
-	Replace  int // steps that replace the shim's program
+	Burst    int  // steps on a container that runs that are bursts of execs
+	Batch    int  // steps that are batches of containers from beginning to end
+	Shared   int  // of a thousand batches: all containers are in the pod of the bystanders
+	Length   int  // execs of a burst and containers of a batch, at most
+	Together int  // steps that have a companion
+	Illegal  int  // steps that may be anything in any state
+	Process  int  // faults: a process of a container is killed or stopped
+	Stop     int  // faults: a shim or containerd is stopped for a while
+	Shim     int  // faults: a shim is killed
+	Daemon   int  // faults: containerd is killed, or restarted
+	Pod      int  // steps that are pods through CRI
+	Weather  int  // faults: /run is full or read-only
+	Hostile  int  // of a thousand programs
+	Storm    int  // steps on a container that runs whose execs all end while containerd is away
+	NoLimits bool // nothing of a container can be limited
 }
 
-// DefaultMix has about ten execs for each container, and one shim in fifty killed.
+// DefaultMix has about ten execs for each container, and one shim in fifty killed. Where nothing can have limits, it has
+// no pods, to which CRI gives CPU shares, no updates, and no programs that need limits.
 func DefaultMix() Mix {
-	return Mix{
+	m := Mix{
 		Burst: 200, Batch: 2, Shared: 500, Length: 20, Together: 60, Illegal: 60, Process: 20, Stop: 10, Shim: 8, Daemon: 2,
-		Pod: 3, Weather: 15, Hostile: 60, Storm: 3, Source: 10, Replace: 2,
+		Pod: 3, Weather: 10, Hostile: 60, Storm: 3,
 	}
+	if WhyNoLimits() != "" {
+		m.Pod, m.NoLimits = 0, true
+	}
+	return m
 }
 
 // String is the mix as Set reads it.
 func (m *Mix) String() string {
-	var parts []string
-	v := reflect.ValueOf(m).Elem()
-	for i := range v.NumField() {
-		parts = append(parts, fmt.Sprintf("%s=%d", strings.ToLower(v.Type().Field(i).Name), v.Field(i).Int()))
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err.Error()
 	}
-	return strings.Join(parts, ",")
+	return string(text)
 }
 
-// Set changes the parts that text names: "shim=20,pod=0".
+// Set changes the parts that JSON names: {"shim":20,"pod":0}.
 func (m *Mix) Set(text string) error {
-	for part := range strings.SplitSeq(text, ",") {
-		name, value, _ := strings.Cut(part, "=")
-		n, err := strconv.Atoi(value)
-		if err != nil || n < 0 {
-			return fmt.Errorf("mix %q: want NAME=NUMBER", part)
-		}
-		f := reflect.ValueOf(m).Elem().FieldByNameFunc(func(field string) bool { return strings.ToLower(field) == name })
-		if !f.IsValid() {
-			return fmt.Errorf("mix %q: the names are those in %s", part, m)
-		}
-		f.SetInt(int64(n))
+	if err := json.Unmarshal([]byte(text), m); err != nil {
+		return fmt.Errorf("mix %q: want JSON like %s: %w", text, m, err)
 	}
 	return nil
 }

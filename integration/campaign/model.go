@@ -174,15 +174,13 @@ func (s Step) companion() *Step {
 		return &Step{Op: hostKill, Container: s.Container, Exec: noExec}
 	case KillExec:
 		return &Step{Op: hostKill, Container: s.Container, Exec: max(s.Exec, 0)}
-	case KillShim, StopShim, KillContainerd, StopContainerd, StopInit, KillHolder, FullRun, ReadOnlyRun, StarveShim,
-		CrowdShim:
 	}
 	return nil
 }
 
 // lost reports whether the answer of the step says nothing, since who gives it was killed.
 func (s Step) lost() bool {
-	return s.Fault != nil && (s.Fault.Kind.fatal() || s.Fault.Kind == KillContainerd)
+	return s.Fault != nil && (s.Fault.Kind == KillShim || s.Fault.Kind == KillContainerd)
 }
 
 // choose moves the model on by a step of which no answer is known: all that can come of it is possible.
@@ -190,7 +188,7 @@ func (m *model) choose(s Step) {
 	if s.elsewhere() {
 		return
 	}
-	if s.Fault != nil && s.Fault.Kind.fatal() {
+	if s.Fault != nil && s.Fault.Kind == KillShim {
 		m.shimDied(s.Container)
 		return
 	}

@@ -22,7 +22,6 @@ func (e *Env) operate(ctx context.Context, s Step) string {
 	if id == "" {
 		id = e.newID(p, "c")
 	}
-	simple := func(f func(ctx context.Context) error) string { return e.call(ctx, f) }
 	switch s.Op {
 	case Create:
 		return e.create(ctx, p, s)
@@ -32,14 +31,14 @@ func (e *Env) operate(ctx context.Context, s Step) string {
 		return e.addExec(ctx, p, s)
 	case Kill, KillAll:
 		e.order.expectOOM(e.name, id, false)
-		return simple(func(ctx context.Context) error {
+		return e.call(ctx, func(ctx context.Context) error {
 			_, err := t.Kill(ctx, &tasks.KillRequest{
 				ContainerID: id, ExecID: exec, Signal: uint32(syscall.SIGKILL), All: s.Op == KillAll,
 			})
 			return err
 		})
 	case Pause, Resume:
-		answer := simple(func(ctx context.Context) error {
+		answer := e.call(ctx, func(ctx context.Context) error {
 			if s.Op == Pause {
 				_, err := t.Pause(ctx, &tasks.PauseTaskRequest{ContainerID: id})
 				return err
@@ -60,7 +59,7 @@ func (e *Env) operate(ctx context.Context, s Step) string {
 	case State:
 		return e.state(ctx, id, exec)
 	case CloseIO:
-		answer := simple(func(ctx context.Context) error {
+		answer := e.call(ctx, func(ctx context.Context) error {
 			_, err := t.CloseIO(ctx, &tasks.CloseIORequest{ContainerID: id, ExecID: exec, Stdin: true})
 			return err
 		})
@@ -72,7 +71,7 @@ func (e *Env) operate(ctx context.Context, s Step) string {
 		e.streamsOf(p, s.Exec).read()
 		return ok
 	case Resize:
-		return simple(func(ctx context.Context) error {
+		return e.call(ctx, func(ctx context.Context) error {
 			_, err := t.ResizePty(ctx, &tasks.ResizePtyRequest{ContainerID: id, ExecID: exec, Width: 90, Height: 30})
 			return err
 		})
@@ -92,10 +91,6 @@ func (e *Env) operate(ctx context.Context, s Step) string {
 		return e.restartGently(ctx)
 	case Storm:
 		return e.storm(ctx, p, s)
-	case Replace:
-		return e.replaceShim(s)
-	case Source:
-		return e.changeSource(s)
 	default:
 		return fmt.Sprintf("error: no operation %q", s.Op)
 	}

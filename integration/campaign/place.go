@@ -22,7 +22,6 @@ type place struct {
 	id      string         // of the container, also after its end
 	process *specs.Process // what an exec begins with
 	pid     int
-	follows bool // it has the CPUs of the source
 	streams *streams
 	execs   [maxExecs]execPlace
 }
@@ -76,19 +75,8 @@ const (
 	groupName = "together"
 )
 
-// mib is a mebibyte.
-const mib = 1 << 20
-
-// memory limits of hostile programs, and how many processes they may have.
-const (
-	littleMemory  = 24 * mib
-	someMemory    = 128 * mib
-	fewProcesses  = 40
-	someProcesses = 500 // what update sets, too
-)
-
 // options are those of the container that a step creates.
-func (p *place) options(s Step, follows string) []oci.SpecOpts {
+func (p *place) options(s Step) []oci.SpecOpts {
 	opts := []oci.SpecOpts{oci.WithProcessArgs(s.Program.argv(s.HostPID)...)}
 	if s.HostPID {
 		opts = append(opts, oci.WithHostNamespace(specs.PIDNamespace))
@@ -99,39 +87,29 @@ func (p *place) options(s Step, follows string) []oci.SpecOpts {
 	if s.Program == terminal {
 		opts = append(opts, oci.WithTTY)
 	}
-	switch s.Program {
-	case hungry, starves:
-		opts = append(opts, oci.WithMemoryLimit(littleMemory), oci.WithMemorySwap(littleMemory))
-	case fills:
-		opts = append(opts, oci.WithMemoryLimit(someMemory), oci.WithMemorySwap(someMemory))
-	case forks:
-		opts = append(opts, oci.WithPidsLimit(fewProcesses))
-	case opens:
-		opts = append(opts, oci.WithPidsLimit(someProcesses))
-	case forever, succeeds, fails, says, copies, terminal, stalls, halts, leaves:
+	b := behaviours[s.Program]
+	if b.memory > 0 {
+		opts = append(opts, oci.WithMemoryLimit(b.memory), oci.WithMemorySwap(int64(b.memory)))
 	}
-	annotations := map[string]string{}
+	if b.pids > 0 {
+		opts = append(opts, oci.WithPidsLimit(b.pids))
+	}
 	if p.number >= firstGrouped {
-		annotations[group] = groupName
+		opts = append(opts, oci.WithAnnotations(map[string]string{group: groupName}))
 	}
-	if follows != "" {
-		annotations[followed] = follows
-	}
-	return append(opts, oci.WithAnnotations(annotations))
+	return opts
 }
 
 // record has containerd know a container, of which there is no task yet; pod is "" for one in none. It returns the
 // container's process.
-func (e *Env) record(
-	ctx context.Context, id, pod string, runtime client.NewContainerOpts, opts ...oci.SpecOpts,
-) (*specs.Process, error) {
+func (e *Env) record(ctx context.Context, id, pod string, opts ...oci.SpecOpts) (*specs.Process, error) {
 	var process specs.Process
 	keep := func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
 		process = *s.Process
 		return nil
 	}
 	opts = append(append([]oci.SpecOpts{oci.WithEnv([]string{"PATH=/bin"})}, e.cgroupOf(id)...), opts...)
-	_, err := e.client.NewContainer(ctx, id, runtime, client.WithSandbox(pod), client.WithNewSpec(append(opts, keep)...))
+	_, err := e.client.NewContainer(ctx, id, e.runtime(), client.WithSandbox(pod), client.WithNewSpec(append(opts, keep)...))
 	return &process, err
 }
 

@@ -87,8 +87,7 @@ func (e *Env) podFault(ctx context.Context, f Fault, before []harness.Proc) (shi
 				fds = append(fds, open(holder.Pid, func() bool { return len(harness.Holders(shim.Pid)) > 0 }))
 			}
 		}
-	case KillShim, StopShim, KillContainerd, KillExec, StopInit, FullRun, ReadOnlyRun, StarveShim, CrowdShim:
-		// Pods have the first two of these.
+	case KillShim, StopShim:
 		shims = e.newShims(before)
 		for _, shim := range shims {
 			fds = append(fds, e.openShim(shim.Pid))
@@ -143,7 +142,7 @@ func (s Step) pidMode() runtimeapi.NamespaceMode {
 
 // cri counts a call through CRI and makes it.
 func (e *Env) cri(call func() error) error {
-	e.count(func(t *Totals) { t.Operations++ })
+	e.count("operations")
 	return call()
 }
 
@@ -160,7 +159,8 @@ func (e *Env) member(ctx context.Context, p *cri.Pod, i int, s Step) error {
 	if err != nil {
 		return err
 	}
-	e.count(func(t *Totals) { t.Containers++; t.Pods++ })
+	e.count("containers")
+	e.count("containers in pods")
 	runtime := e.daemon.Runtime
 	if err := e.cri(func() error {
 		_, err := runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
@@ -169,7 +169,7 @@ func (e *Env) member(ctx context.Context, p *cri.Pod, i int, s Step) error {
 		return err
 	}
 	for n := range s.Count {
-		if err := e.cri(func() error { return e.execSync(ctx, id, program(n%3)+succeeds) }); err != nil {
+		if err := e.cri(func() error { return e.execSync(ctx, id, []program{succeeds, fails, says}[n%3]) }); err != nil {
 			return err
 		}
 	}
@@ -191,14 +191,14 @@ func (e *Env) execSync(ctx context.Context, id string, p program) error {
 	if err != nil {
 		return err
 	}
-	e.count(func(t *Totals) { t.Execs++ })
+	e.count("execs")
 	out := ""
 	if p == says {
 		out = line
 	}
-	if r.GetExitCode() != int32(p.codes()[0]) || string(r.GetStdout()) != out {
+	if code := behaviours[p].codes[0]; r.GetExitCode() != int32(code) || string(r.GetStdout()) != out {
 		return fmt.Errorf("exec of a program that %v: exit code %d, output %q, want %d, %q", p, r.GetExitCode(),
-			r.GetStdout(), p.codes()[0], out)
+			r.GetStdout(), code, out)
 	}
 	return nil
 }

@@ -3,82 +3,43 @@
 
 package campaign
 
-import "slices"
-
 // program is what a container or an exec runs.
-type program uint8
+type program string
 
-// The programs. All end by themselves but forever, copies, and those hostile ones that are not said to.
 const (
-	forever  program = iota // until it is killed
-	succeeds                // at once, with 0
-	fails                   // at once, with 7
-	says                    // writes a line, and ends with 0
-	copies                  // copies its input until that is closed, and ends with 0
-	terminal                // ends with 3 if it has a terminal
-	hungry                  // is killed for lack of memory
+	forever  program = "forever"
+	succeeds program = "succeeds"
+	fails    program = "fails"
+	says     program = "says"     // writes a line
+	copies   program = "copies"   // its input, until that is closed
+	terminal program = "terminal" // ends with 3 if it has a terminal
+	hungry   program = "hungry"   // is killed for lack of memory
 
 	// The hostile ones.
-	stalls  // writes more than a fifo takes to a reader that does not read until it is told to, and ends with 0
-	halts   // stops itself
-	opens   // opens hundreds of files
-	leaves  // ends with 0 and leaves a process that holds its output
-	forks   // uses up the processes of its cgroup, with the dead that nobody collects
-	fills   // fills /dev/shm
-	starves // lets processes die for lack of memory, one after the other
+	stalls  program = "stalls"  // writes more than a fifo takes to a reader that does not read until it is told to
+	halts   program = "halts"   // stops itself
+	opens   program = "opens"   // hundreds of files
+	leaves  program = "leaves"  // ends and leaves a process that holds its output
+	forks   program = "forks"   // uses up the processes of its cgroup, with the dead that nobody collects
+	fills   program = "fills"   // /dev/shm
+	starves program = "starves" // lets processes die for lack of memory, one after the other
 )
 
-var programNames = [...]string{
-	"forever", "succeeds", "fails", "says", "copies", "terminal", "hungry", "stalls", "halts", "opens", "leaves",
-	"forks", "fills", "starves",
-}
-
-func (p program) String() string { return programNames[p] }
-
-// ofInit and ofExec are the hostile programs that an init and an exec may run.
+// What an init and an exec may run. The simple ones are for both.
 var (
-	ofInit = []program{opens, forks, fills, starves, stalls}
-	ofExec = []program{stalls, halts, opens, leaves}
+	simple       = []program{forever, succeeds, fails, says, copies, terminal}
+	hostileInits = []program{opens, forks, fills, starves, stalls}
+	hostileExecs = []program{stalls, halts, opens, leaves}
 )
 
-// hostile reports whether it is one of those.
-func (p program) hostile() bool { return p >= stalls }
-
-// crowds reports whether an exec beside it may find no room to start or to live in.
-func (p program) crowds() bool { return p == forks || p == starves }
-
-// endless reports whether it runs until it is killed, whatever else happens.
-func (p program) endless() bool {
-	return slices.Contains([]program{forever, halts, opens, forks, fills, starves}, p)
-}
-
-// waits reports whether it ends once somebody has closed its input or read its output.
-func (p program) waits() bool { return p == copies || p == stalls }
-
-// goesOn is what lets one that waits go on.
-func (p program) goesOn() Op {
-	if p == stalls {
-		return Read
-	}
-	return CloseIO
-}
-
-// codes are the exit statuses with which it may end by itself.
-func (p program) codes() []uint8 {
-	switch p {
-	case fails:
-		return []uint8{7}
-	case terminal:
-		return []uint8{3}
-	case hungry:
-		return []uint8{killed}
-	case leaves: // the second if it cannot fork
-		return []uint8{0, 2}
-	case succeeds, says, copies, stalls:
-		return []uint8{0}
-	case forever, halts, opens, forks, fills, starves:
-	}
-	return nil
+// behaviour is what the model and the worker know of a program.
+type behaviour struct {
+	argv    []string
+	codes   []uint8 // with which it may end by itself; none: it runs until it is killed
+	goesOn  Op      // what lets it end; empty: it does not wait for that
+	memory  uint64  // limit in bytes; 0: none
+	pids    int64   // limit; 0: none
+	hostile bool
 }
 
 // killed is the exit status after SIGKILL.
@@ -87,42 +48,57 @@ const killed = 128 + 9
 // stalled is how much the program of that name writes: more than a pipe and a fifo hold.
 const stalled = 8 * 64 << 10
 
-// argv is the command line of a program.
-func (p program) argv(hostPID bool) []string {
-	const ever = "exec sleep 1000000"
-	switch p {
-	case forever:
-		if hostPID { // a process that the kernel does not kill with init
-			return []string{"sh", "-c", "sleep 1000000 & " + ever}
-		}
-		return []string{"sleep", "1000000"}
-	case succeeds:
-		return []string{"true"}
-	case fails:
-		return []string{"sh", "-c", "exit 7"}
-	case says:
-		return []string{"echo", "hello"}
-	case copies:
-		return []string{"cat"}
-	case terminal:
-		return []string{"sh", "-c", "test -t 0 && test -t 1 && exit 3"}
-	case hungry:
+const ever = "exec sleep 1000000"
+
+var behaviours = map[program]behaviour{
+	forever:  {argv: []string{"sleep", "1000000"}},
+	succeeds: {argv: []string{"true"}, codes: []uint8{0}},
+	fails:    {argv: shell("exit 7"), codes: []uint8{7}},
+	says:     {argv: []string{"echo", "hello"}, codes: []uint8{0}},
+	copies:   {argv: []string{"cat"}, codes: []uint8{0}, goesOn: CloseIO},
+	terminal: {argv: shell("test -t 0 && test -t 1 && exit 3"), codes: []uint8{3}},
+	hungry: {
 		// A signal, or a freeze, cuts a read short.
-		return []string{"dd", "if=/dev/zero", "of=/dev/null", "bs=128M", "count=1", "iflag=fullblock"}
-	case stalls:
-		return []string{"dd", "if=/dev/zero", "bs=64k", "count=8", "iflag=fullblock"}
-	case halts:
-		return []string{"sh", "-c", "kill -STOP $$; " + ever}
-	case opens:
-		return []string{"sh", "-c", `while [ $# -lt 900 ]; do set -- "$@" /dev/null; done; exec tail -f "$@"`}
-	case leaves:
-		return []string{"sh", "-c", "echo hello; sleep 1000000 & exit 0"}
-	case forks:
-		return []string{"sh", "-c", "(bomb() { bomb & bomb & wait; }; bomb) 2>/dev/null & " + ever}
-	case fills:
-		return []string{"sh", "-c", "dd if=/dev/zero of=/dev/shm/full bs=1M 2>/dev/null; " + ever}
-	case starves:
-		return []string{"sh", "-c", "while :; do dd if=/dev/zero of=/dev/null bs=128M count=1 2>/dev/null; sleep 0.2; done"}
+		argv:  []string{"dd", "if=/dev/zero", "of=/dev/null", "bs=128M", "count=1", "iflag=fullblock"},
+		codes: []uint8{killed}, memory: 24 << 20,
+	},
+	stalls: {
+		argv:  []string{"dd", "if=/dev/zero", "bs=64k", "count=8", "iflag=fullblock"},
+		codes: []uint8{0}, goesOn: Read, hostile: true,
+	},
+	halts: {argv: shell("kill -STOP $$; " + ever), hostile: true},
+	opens: {
+		argv:    shell(`while [ $# -lt 900 ]; do set -- "$@" /dev/null; done; exec tail -f "$@"`),
+		hostile: true,
+	},
+	leaves: {argv: shell("echo hello; sleep 1000000 & exit 0"), codes: []uint8{0, 2}, hostile: true}, // 2: it cannot fork
+	forks:  {argv: shell("(bomb() { bomb & bomb & wait; }; bomb) 2>/dev/null & " + ever), hostile: true, pids: 40},
+	fills:  {argv: shell("dd if=/dev/zero of=/dev/shm/full bs=1M 2>/dev/null; " + ever), hostile: true, memory: 128 << 20},
+	starves: {
+		argv:    shell("while :; do dd if=/dev/zero of=/dev/null bs=128M count=1 2>/dev/null; sleep 0.2; done"),
+		hostile: true, memory: 24 << 20,
+	},
+}
+
+func shell(script string) []string { return []string{"sh", "-c", script} }
+
+// crowds reports whether an exec beside it may find no room to start or to live in.
+func (p program) crowds() bool { return p == forks || p == starves }
+
+// endless reports whether it runs until it is killed, whatever else happens.
+func (p program) endless() bool { return len(behaviours[p].codes) == 0 }
+
+// waits reports whether it ends once somebody has closed its input or read its output.
+func (p program) waits() bool { return behaviours[p].goesOn != "" }
+
+// limited reports whether it needs a limit.
+func (p program) limited() bool { return behaviours[p].memory > 0 || behaviours[p].pids > 0 }
+
+// argv is the command line of a program. With the machine's PIDs, forever has a process that the kernel does not kill
+// with init.
+func (p program) argv(hostPID bool) []string {
+	if hostPID && p == forever {
+		return shell("sleep 1000000 & " + ever)
 	}
-	return nil
+	return behaviours[p].argv
 }

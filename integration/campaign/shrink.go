@@ -47,8 +47,6 @@ func simplify(steps []Step, i int, fails func([]Step) bool) []Step {
 		func(s *Step) { s.Reuse = false },
 		func(s *Step) { s.HostPID = false },
 		func(s *Step) { s.Plain = false },
-		func(s *Step) { s.Caged = false },
-		func(s *Step) { s.Follows = false },
 		func(s *Step) { s.Shared = false },
 		func(s *Step) { s.Count = min(s.Count, 1) },
 		func(s *Step) { s.Members = min(s.Members, 1) },

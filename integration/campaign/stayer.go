@@ -41,7 +41,7 @@ func (e *Env) startStayers(ctx context.Context) error {
 		}
 		opts = append(opts, oci.WithProcessArgs(forever.argv(false)...))
 		var err error
-		if s.process, err = e.record(e.namespaced(ctx), s.id, pod, e.plainRuntime(), opts...); err != nil {
+		if s.process, err = e.record(e.namespaced(ctx), s.id, pod, opts...); err != nil {
 			return err
 		}
 		r, err := e.client.TaskService().Create(e.namespaced(ctx),

@@ -4,9 +4,8 @@
 package campaign
 
 import (
-	"fmt"
+	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -39,13 +38,11 @@ const (
 	Pod     Op = "pod"     // a pod through CRI from beginning to end
 	Restart Op = "restart" // containerd ends as its service manager ends it, and starts again
 	Storm   Op = "storm"   // execs that all end while containerd is away
-	Replace Op = "replace" // the shim's program is another file from now on
-	Source  Op = "source"  // the CPUs of the cgroup that containers follow are others from now on
 )
 
 // elsewhere reports whether a step concerns no container in a place.
 func (s Step) elsewhere() bool {
-	return slices.Contains([]Op{Batch, Pod, Restart, Replace, Source}, s.Op)
+	return slices.Contains([]Op{Batch, Pod, Restart}, s.Op)
 }
 
 // noExec is the exec of a step that concerns init.
@@ -67,11 +64,8 @@ type Step struct {
 	Reuse     bool    `json:"reuse,omitempty"`     // create: with the id of the former container in this place
 	HostPID   bool    `json:"hostPID,omitempty"`   // create: in the machine's PID namespace
 	Plain     bool    `json:"plain,omitempty"`     // create: execs by libcontainer
-	Caged     bool    `json:"caged,omitempty"`     // create: the shim is in a cgroup of its own, if this starts it
-	Follows   bool    `json:"follows,omitempty"`   // create: it has the CPUs of the source
 	Count     int     `json:"count,omitempty"`     // burst, storm and pod: execs; batch: containers
 	Shared    bool    `json:"shared,omitempty"`    // batch: all in the pod of bystanders
-	CPUs      int     `json:"cpus,omitempty"`      // source: a bit for each
 	Gone      bool    `json:"gone,omitempty"`      // storm: containerd is killed, not stopped
 	Members   int     `json:"members,omitempty"`   // pod: containers
 	NoPause   bool    `json:"noPause,omitempty"`   // pod: without a pause container
@@ -81,7 +75,7 @@ type Step struct {
 }
 
 // FaultKind is what is done to which process.
-type FaultKind string
+type FaultKind = string
 
 // The faults.
 const (
@@ -94,83 +88,29 @@ const (
 	StopInit       FaultKind = "stop init"
 	KillHolder     FaultKind = "kill holder" // of the namespaces of a pod
 
-	// Bad weather. FullRun and ReadOnlyRun are there when the step begins, and end with it at the latest.
+	// Bad weather is there when the step begins, and ends with it at the latest.
 	FullRun     FaultKind = "full /run"
 	ReadOnlyRun FaultKind = "read-only /run"
-	StarveShim  FaultKind = "starve shim"  // no more memory for its cgroup
-	CrowdShim   FaultKind = "confine shim" // no more processes and threads for its cgroup
 )
 
-// fatal reports whether the shim is not expected to live on.
-func (k FaultKind) fatal() bool { return k == KillShim || k == StarveShim || k == CrowdShim }
-
 // weather reports whether each operation may fail meanwhile.
-func (k FaultKind) weather() bool { return k == FullRun || k == ReadOnlyRun }
+func (f *Fault) weather() bool { return f != nil && (f.Kind == FullRun || f.Kind == ReadOnlyRun) }
 
 // Fault is a signal at some time after the beginning of a step, or bad weather.
 type Fault struct {
 	Kind  FaultKind     `json:"kind"`
 	After time.Duration `json:"after"`
 	For   time.Duration `json:"for,omitempty"`   // until SIGCONT, or fair weather
-	Pages int           `json:"pages,omitempty"` // that are left of /run or of the memory of the cgroup
+	Pages int           `json:"pages,omitempty"` // that are left of /run
 }
 
-// String is what a person reads of a step.
+// String is the step as -replay reads it.
 func (s Step) String() string {
-	var b strings.Builder
-	b.WriteString(s.Op)
-	switch s.Op {
-	case Restart:
-		b.WriteString(" containerd")
-	case Replace:
-		b.WriteString(" the shim's program")
-	case Source:
-		fmt.Fprintf(&b, " has the CPUs %04b", s.CPUs)
-	case Batch:
-		fmt.Fprintf(&b, " of %d containers", s.Count)
-		flag(&b, s.Shared, "in the pod of bystanders")
-	case Pod:
-		fmt.Fprintf(&b, " of %d containers, %d execs in each", s.Members, s.Count)
-		flag(&b, s.NoPause, "no pause container")
-		flag(&b, s.SharePIDs, "one PID namespace")
-	default:
-		fmt.Fprintf(&b, " c%d", s.Container)
-		if s.Exec != noExec {
-			fmt.Fprintf(&b, " x%d", s.Exec)
-		}
-		if s.Op == Create || s.Op == AddExec {
-			fmt.Fprintf(&b, " (%v)", s.Program)
-		}
-		if s.Op == Burst || s.Op == Storm {
-			fmt.Fprintf(&b, " of %d", s.Count)
-		}
-		flag(&b, s.Gone, "containerd is killed")
-		flag(&b, s.Caged, "shim in a cgroup")
-		flag(&b, s.Follows, "CPUs of the source")
-		flag(&b, s.Reuse, "former id")
-		flag(&b, s.HostPID, "host PIDs")
-		flag(&b, s.Plain, "execs by libcontainer")
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err.Error()
 	}
-	if s.With != nil {
-		fmt.Fprintf(&b, " || %v", *s.With)
-	}
-	if f := s.Fault; f != nil {
-		fmt.Fprintf(&b, " [%s after %v", f.Kind, f.After)
-		if f.For > 0 {
-			fmt.Fprintf(&b, " for %v", f.For)
-		}
-		if f.Pages > 0 {
-			fmt.Fprintf(&b, " with %d pages", f.Pages)
-		}
-		b.WriteString("]")
-	}
-	return b.String()
-}
-
-func flag(b *strings.Builder, on bool, text string) {
-	if on {
-		b.WriteString(", " + text)
-	}
+	return string(text)
 }
 
 // calls is about how many calls of containerd a step makes.

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	runcoptions "github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // withSystemd reports whether systemd manages this machine, as sd_booted(3) does. Then it makes the cgroups of all
@@ -37,8 +40,8 @@ func (e *Env) cgroupOf(id string) []oci.SpecOpts {
 	return []oci.SpecOpts{oci.WithCgroup(e.slice() + ":campaign:" + e.name + "-" + id)}
 }
 
-// plainRuntime is the runtime without options, but for the one that systemd takes.
-func (e *Env) plainRuntime() client.NewContainerOpts {
+// runtime is the runtime without options, but for the one that systemd takes.
+func (e *Env) runtime() client.NewContainerOpts {
 	if !e.systemd {
 		return client.WithRuntime(e.daemon.Env.Runtime, nil)
 	}
@@ -74,4 +77,18 @@ func (e *Env) stopSlice() error {
 		err = fmt.Errorf("systemctl stop %s: %w: %s", e.slice(), err, out)
 	}
 	return err
+}
+
+// WhyNoLimits says why containers can have no limits on this machine. It is empty if they can.
+func WhyNoLimits() string {
+	if harness.CgroupMode() != "v2" {
+		return ""
+	}
+	there, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+	for _, name := range []string{"cpu", "memory", "pids"} {
+		if err == nil && !slices.Contains(strings.Fields(string(there)), name) {
+			return "this machine's cgroup v2 has no controller " + name
+		}
+	}
+	return ""
 }

@@ -15,7 +15,7 @@ func (w world) apply(s Step) []outcome {
 		return []outcome{{ok, world{}}}
 	case Burst, Storm:
 		return w.burst()
-	case Batch, Pod, Restart, Replace, Source:
+	case Batch, Pod, Restart:
 		return []outcome{{ok, w}}
 	case Read:
 		return w.read(s.Exec)
@@ -303,7 +303,7 @@ func (w world) killExec(i int) []outcome {
 // inWeather is what else a step can answer while /run is full or cannot be written to. What it fails at can be done
 // again later.
 func (w world) inWeather(s Step) []outcome {
-	if s.Fault == nil || !s.Fault.Kind.weather() || s.Op == Wait || s.Op == State || s.Op == Remove || s.Op == Read {
+	if !s.Fault.weather() || s.Op == Wait || s.Op == State || s.Op == Remove || s.Op == Read {
 		return nil
 	}
 	list := []outcome{{anyError, w}}

@@ -22,8 +22,6 @@ type Worker struct {
 	Isolation *cri.Isolation
 	Seed      uint64
 	Number    int
-	First     int // round to begin with
-	Rounds    int // to do; 0: until the context ends
 	Mix       Mix
 	KeepGoing bool          // count what is wrong, and go on
 	Shrink    time.Duration // to look for fewer steps after a failure; 0: not at all
@@ -72,8 +70,8 @@ func (f Failure) String() string {
 	return b.String()
 }
 
-// Work does rounds and reports each. It returns an error if it cannot go on, and nil if its context has ended or it has
-// done all rounds. After a failure it returns, unless it is to keep going.
+// Work does rounds and reports each. It returns an error if it cannot go on, and nil if its context has ended. After a
+// failure it returns, unless it is to keep going.
 func (w Worker) Work(ctx context.Context, report func(Report)) (err error) {
 	var e *Env
 	defer func() {
@@ -82,20 +80,20 @@ func (w Worker) Work(ctx context.Context, report func(Report)) (err error) {
 		}
 	}()
 	u := usage{}
-	for round := w.First; (w.Rounds == 0 || round < w.First+w.Rounds) && ctx.Err() == nil; round++ {
+	for round := 0; ctx.Err() == nil; round++ {
 		if e == nil {
 			if e, err = w.env(ctx); err != nil {
 				return ignoreEnd(ctx, err)
 			}
 			u = usage{}
 		}
-		steps := e.possible(Generate(w.Seed, w.Number, round, w.Mix))
+		steps := Generate(w.Seed, w.Number, round, w.Mix)
 		logStart := e.daemon.LogSize()
 		at, found := e.runRound(ctx, steps, w.KeepGoing)
 		if ctx.Err() != nil {
 			return nil
 		}
-		err := e.sample(ctx, u, round)
+		err := e.sample(ctx, u)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -106,9 +104,9 @@ func (w Worker) Work(ctx context.Context, report func(Report)) (err error) {
 			found = u.growing()
 		}
 		r := Report{Worker: w.Number, Round: round, Totals: e.takeTotals()}
-		r.Totals.Rounds, r.Totals.Events = 1, e.order.takeSeen()
+		r.Totals["rounds"], r.Totals["events"] = 1, e.order.takeSeen()
 		for _, v := range found {
-			r.Totals.found(v.Kind, 1)
+			r.Totals[string(v.Kind)]++
 		}
 		if len(found) == 0 {
 			report(r)

@@ -171,7 +171,7 @@ func (p proc) exits(withInit bool) []uint8 {
 	if p.phase == created || !p.endsItself() {
 		return codes
 	}
-	for _, code := range p.program.codes() {
+	for _, code := range behaviours[p.program].codes {
 		if !slices.Contains(codes, code) {
 			codes = append(codes, code)
 		}

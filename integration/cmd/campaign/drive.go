@@ -21,12 +21,6 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// process is that of a worker.
-type process struct {
-	cmd   *exec.Cmd
-	stdin io.Closer // whose end ends it
-}
-
 // told is what the goroutine of a worker's process passes on: a report, or the end of the process.
 type told struct {
 	worker int
@@ -34,159 +28,147 @@ type told struct {
 	err    error
 }
 
+// driver runs workers.
+type driver struct {
+	settings
+	result    campaign.Result
+	news      chan told
+	stdins    []io.Closer  // of the workers, whose end ends them
+	ended     int          // workers
+	shrinking map[int]bool // workers that look for fewer steps after a failure
+}
+
 // drive runs the workers until it is time to end, and prints what they did and found.
 func drive(ctx context.Context, s settings, programs harness.Env) error {
-	c, err := load(s)
-	if err != nil {
+	d := driver{settings: s, news: make(chan told), shrinking: map[int]bool{}}
+	var err error
+	if d.result, err = campaign.NewResult(ctx, programs, s.seed); err != nil {
 		return err
 	}
-	fmt.Println(c.begin())
-	if why := campaign.WhyNoSources(programs); why != "" {
-		fmt.Printf("LEFT OUT: containers that follow the CPUs of a source, since %s.\n", why)
-	}
+	fmt.Printf("%s, seed %d, %d workers, mix %v\n", s.runtime, s.seed, s.workers, &s.mix)
 	if why := campaign.WhyNoLimits(); why != "" {
 		fmt.Printf("LEFT OUT: limits, and with them pods, updates and programs that use up what they have, since %s.\n", why)
 	}
-	news := make(chan told)
-	var workers []*process
 	for i := range s.workers {
-		p, err := start(s, i, c.Next[i], news)
-		if err != nil {
-			return errors.Join(err, end(workers, news, c))
+		if err = d.start(i); err != nil {
+			break
 		}
-		workers = append(workers, p)
 	}
-	failed := c.follow(ctx, news)
-	err = errors.Join(failed, end(workers, news, c))
-	fmt.Println()
-	fmt.Print(campaign.Table(c.Totals))
-	if s.results != "" && c.Totals.Operations > 0 { // it may have been ended before that
-		err = errors.Join(err, c.Totals.Append(s.results))
+	if err == nil {
+		err = d.follow(ctx)
 	}
-	if err == nil && s.runtime == harness.Ours && c.Totals.Violations() > 0 {
-		err = fmt.Errorf("%d violations", c.Totals.Violations())
+	for _, stdin := range d.stdins {
+		_ = stdin.Close() // it may have ended
+	}
+	for d.ended < len(d.stdins) {
+		err = errors.Join(err, d.take(<-d.news))
+	}
+	fmt.Println(d.result)
+	if s.results != "" && len(d.result.Totals) > 0 { // it may have been ended before that
+		err = errors.Join(err, d.result.Append(s.results))
+	}
+	if n := d.result.Totals.Violations(); err == nil && s.runtime == harness.Ours && n > 0 {
+		err = fmt.Errorf("%d violations", n)
 	}
 	return err
 }
 
 // start starts the process of a worker, and the goroutine that reads its reports and waits for its end.
-func start(s settings, number, first int, news chan<- told) (*process, error) {
+func (d *driver) start(number int) error {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	cmd := exec.Command(self, "-seed", strconv.FormatUint(s.seed, 10), "-runtime", s.runtime, "-mix", s.mix.String(),
-		"-shrink", s.shrink.String(), "-keep-going="+strconv.FormatBool(s.keepGoing),
-		"-trace="+strconv.FormatBool(s.trace),
-		"-worker", strconv.Itoa(number), "-first", strconv.Itoa(first))
+	cmd := exec.Command(self, "-seed", strconv.FormatUint(d.seed, 10), "-runtime", d.runtime, "-mix", d.mix.String(),
+		"-shrink", d.shrink.String(), "-keep-going="+strconv.FormatBool(d.keepGoing),
+		"-trace="+strconv.FormatBool(d.trace), "-worker", strconv.Itoa(number))
 	cmd.Stderr = os.Stderr
 	// An interrupt from the terminal is for this process, which then ends the others.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return err
 	}
-	go func() { // ends with the process, and end takes what it sends
-		for d := json.NewDecoder(stdout); ; {
+	d.stdins = append(d.stdins, stdin)
+	go func() { // ends with the process, and drive takes what it sends
+		for reports := json.NewDecoder(stdout); ; {
 			var r campaign.Report
-			if d.Decode(&r) != nil {
+			if reports.Decode(&r) != nil {
 				break
 			}
-			news <- told{worker: number, report: &r}
+			d.news <- told{worker: number, report: &r}
 		}
 		err := cmd.Wait()
 		if err != nil {
 			err = fmt.Errorf("worker %d: %w", number, err)
 		}
-		news <- told{worker: number, err: err}
+		d.news <- told{worker: number, err: err}
 	}()
-	return &process{cmd: cmd, stdin: stdin}, nil
-}
-
-// end ends the workers that have not ended, and takes what they still tell.
-func end(workers []*process, news <-chan told, c *course) error {
-	var err error
-	for _, p := range workers {
-		_ = p.stdin.Close() // it may have ended
-	}
-	for c.ended < len(workers) {
-		err = errors.Join(err, c.take(<-news))
-	}
-	return errors.Join(err, c.save())
+	return nil
 }
 
 // follow takes what the workers tell until it is time to end, or one has failed.
-func (c *course) follow(ctx context.Context, news <-chan told) error {
+func (d *driver) follow(ctx context.Context) (failed error) {
 	var timeUp <-chan time.Time
-	if c.settings.length > 0 {
-		timeUp = time.After(c.settings.length)
+	if d.length > 0 {
+		timeUp = time.After(d.length)
 	}
 	tick := time.NewTicker(30 * time.Second)
 	defer tick.Stop()
-	var failed error
-	for c.ended < c.settings.workers {
+	for d.ended < d.workers {
 		select {
-		case t := <-news:
-			failed = errors.Join(failed, c.take(t))
-			if failed != nil && c.shrinking == 0 {
+		case t := <-d.news:
+			failed = errors.Join(failed, d.take(t))
+			if failed != nil && len(d.shrinking) == 0 {
 				return failed
 			}
 		case <-tick.C:
-			c.progress()
+			fmt.Println(d.result)
 		case <-timeUp:
 			return failed
 		case <-ctx.Done():
-			fmt.Println("\nending; the same -state goes on from here")
 			return failed
 		}
 	}
 	return failed
 }
 
-// take adds what a worker tells to the course. The error says that a worker has failed.
-func (c *course) take(t told) error {
+// take counts what a worker tells. The error says that a worker has failed.
+func (d *driver) take(t told) error {
 	if t.report == nil {
-		c.ended++
-		if c.failing[t.worker] {
-			c.shrinking--
-			delete(c.failing, t.worker)
-		}
+		d.ended++
+		delete(d.shrinking, t.worker)
 		return t.err
 	}
-	r := *t.report
-	if f := r.Failure; f != nil {
-		name := filepath.Join(c.settings.failures, fmt.Sprintf("campaign-%d-%d-%d.json", f.Seed, f.Worker, f.Round))
-		if err := writeFailure(name, *f); err != nil {
-			return err
-		}
-		if c.settings.keepGoing {
-			fmt.Printf("%s: %d violations, the first: %v\n", name, len(f.Violations), f.Violations[0])
-		} else {
-			fmt.Printf("\n%v-replay %s does them again\n", *f, name)
-		}
-		if f.Shrunk {
-			return nil
-		}
+	d.result.Totals.Add(t.report.Totals)
+	f := t.report.Failure
+	if f == nil {
+		return nil
 	}
-	c.Totals.Add(r.Totals)
-	if r.Failure == nil || c.settings.keepGoing {
-		c.Next[r.Worker] = r.Round + 1
-	} else {
-		if c.settings.shrink > 0 {
-			c.failing[r.Worker] = true
-			c.shrinking++
-			fmt.Println("looking for fewer steps")
-		}
-		return fmt.Errorf("seed %d, worker %d, round %d, step %d", r.Failure.Seed, r.Worker, r.Round, r.Failure.Step)
+	name := filepath.Join(d.failures, fmt.Sprintf("campaign-%d-%d-%d.json", f.Seed, f.Worker, f.Round))
+	if err := writeFailure(name, *f); err != nil {
+		return err
 	}
-	return c.save()
+	if d.keepGoing {
+		fmt.Printf("%s: %d violations, the first: %v\n", name, len(f.Violations), f.Violations[0])
+		return nil
+	}
+	fmt.Printf("\n%v-replay %s does them again\n", *f, name)
+	if f.Shrunk {
+		return nil
+	}
+	if d.shrink > 0 {
+		d.shrinking[t.worker] = true
+		fmt.Println("looking for fewer steps")
+	}
+	return fmt.Errorf("seed %d, worker %d, round %d, step %d", f.Seed, f.Worker, f.Round, f.Step)
 }
 
 // writeFailure writes a failure for -replay, and the log beside it.
