@@ -4,22 +4,17 @@
 package main
 
 import (
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/integration/conformance/registry"
 	"sandbox.internal/shim/integration/harness"
 )
 
@@ -50,18 +45,10 @@ func inside(argument string) error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close_range: %w", err)
 	}
-	images, err := registry.New(s.Busybox)
-	if err != nil {
-		return err
-	}
-	if err := s.mount(images.Hosts()); err != nil {
-		return err
-	}
-	if err := harness.LoopbackUp(); err != nil {
-		return err
-	}
-	if err := serve(images); err != nil {
-		return err
+	for _, step := range []func() error{s.mount, harness.LoopbackUp, func() error { return serve(s.Busybox) }} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	pid, err := syscall.ForkExec(filepath.Join(place, "tools", binary), s.Args, &syscall.ProcAttr{
 		Dir: "/tmp",
@@ -86,7 +73,7 @@ func inside(argument string) error {
 
 // mount gives the namespaces fresh directories where the suite and containerd write, and an /etc/hosts of their own.
 // Everything is gathered below /run first, since what it covers may hold the scratch directory.
-func (s setup) mount(hosts []string) error {
+func (s setup) mount() error {
 	run := filepath.Join(s.Scratch, "run")
 	below := func(name string) string { return filepath.Join(run, strings.TrimPrefix(place, "/run"), name) }
 	steps := []func() error{
@@ -104,7 +91,7 @@ func (s setup) mount(hosts []string) error {
 			func() error { return os.MkdirAll(below(name), 0o755) },
 			func() error { return harness.Mount(source, below(name), "", unix.MS_BIND) })
 	}
-	table := "127.0.0.1 localhost " + strings.Join(hosts, " ") + "\n"
+	const table = "127.0.0.1 localhost " + host + "\n"
 	steps = append(steps,
 		func() error { return os.WriteFile(below("hosts"), []byte(table), 0o644) },
 		func() error { return harness.Mount(run, "/run", "", unix.MS_MOVE) },
@@ -121,30 +108,6 @@ func (s setup) mount(hosts []string) error {
 			return err
 		}
 	}
-	return nil
-}
-
-// serve starts the registry, under the names of its hosts and on the port that clients use, until the process ends.
-func serve(images *registry.Registry) error {
-	certificate, pem, err := registry.Certificate(images.Hosts())
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(trusted, pem, 0o644); err != nil {
-		return err
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:443")
-	if err != nil {
-		return err
-	}
-	server := &http.Server{
-		Handler:           images,
-		ReadHeaderTimeout: time.Minute,
-		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
-	}
-	go func() {
-		fmt.Fprintln(os.Stderr, "conformance: registry:", server.ServeTLS(listener, "", ""))
-	}()
 	return nil
 }
 
