@@ -25,7 +25,9 @@ chmod 755 "$temp"
 mkdir -p "$temp"/{lists,archives,preferences,root}
 touch "$temp/status"
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-for source in "debian $suite" "debian-security $suite-security"; do
+sources=("debian $suite")
+[ "$suite" = sid ] || sources+=("debian-security $suite-security")
+for source in "${sources[@]}"; do
 	echo "deb [signed-by=$keyring] http://deb.debian.org/$source main" >>"$temp/sources"
 done
 cat >"$temp/conf" <<END

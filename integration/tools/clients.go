@@ -40,26 +40,16 @@ func BuildDocker(ctx context.Context) (Docker, error) {
 // dockerSuite is the release of Debian whose Docker is run.
 const dockerSuite = "trixie"
 
-// dockerPackages lists the packages, and those of dockerd's shared libraries.
-func dockerPackages() []string {
-	return []string{"docker-cli", "docker.io", "libc6", "libcap2", "libsystemd0", "tini"}
-}
-
 // DebianDocker provides the Docker of a Debian that need not be this machine's, which takes no build.
 func DebianDocker(ctx context.Context) (Docker, error) {
-	dir, err := moduleDir(ctx)
-	if err != nil {
-		return Docker{}, err
-	}
-	key := sha256.Sum256([]byte(strings.Join(dockerPackages(), " ")))
+	packages := []string{"docker-cli", "docker.io", "libc6", "libcap2", "libsystemd0", "tini"} // two are for libraries
+	key := sha256.Sum256([]byte(strings.Join(packages, " ")))
 	daemon, err := cached("docker-"+dockerSuite+"-"+arch()+"-"+hex.EncodeToString(key[:4]), "dockerd",
 		func(to string) error {
 			root := filepath.Join(to, "root")
 			if _, err := os.Stat(root); errors.Is(err, os.ErrNotExist) {
-				script := filepath.Join(dir, "..", "hack", "debian.sh")
-				err := command(ctx, dir, script, append([]string{"-s", dockerSuite, arch(), root}, dockerPackages()...)...)
-				if err != nil {
-					return fmt.Errorf("Docker of Debian (apt-get, debian-archive-keyring): %w", err)
+				if err := Unpack(ctx, append([]string{"-s", dockerSuite, arch(), root}, packages...)...); err != nil {
+					return err
 				}
 			}
 			return bind(ctx, root, filepath.Join(root, "usr", "sbin", "dockerd"), filepath.Join(to, "dockerd"))

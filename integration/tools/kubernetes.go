@@ -3,11 +3,7 @@
 
 package tools
 
-import (
-	"context"
-	"path/filepath"
-	"strings"
-)
+import "context"
 
 // Kubernetes is the programs that only `make test-kubernetes` needs.
 type Kubernetes struct {
@@ -20,16 +16,7 @@ type Kubernetes struct {
 // own, which says what the parts of Kubernetes are that its own go.mod wants in version v0.0.0.
 func BuildKubernetes(ctx context.Context) (Kubernetes, error) {
 	const module = "k8s.io/kubernetes"
-	dir, err := moduleDir(ctx)
-	if err != nil {
-		return Kubernetes{}, err
-	}
-	source := filepath.Join(dir, "tools", "kubernetes")
-	version, err := goOutput(ctx, "-C", source, "list", "-m", "-f", "{{.Version}}", module)
-	if err != nil {
-		return Kubernetes{}, err
-	}
-	k := Kubernetes{Version: strings.TrimPrefix(strings.TrimSpace(version), "v")}
+	var k Kubernetes
 	for _, p := range []struct {
 		path *string
 		pkg  string
@@ -41,7 +28,8 @@ func BuildKubernetes(ctx context.Context) (Kubernetes, error) {
 		{&k.Kubelet, module + "/cmd/kubelet"},
 		{&k.Kubectl, module + "/cmd/kubectl"},
 	} {
-		if *p.path, err = ownModule(ctx, "kubernetes", program{pkg: p.pkg, cgo: "0"}); err != nil {
+		var err error
+		if *p.path, k.Version, err = pinned(ctx, "kubernetes", module, program{pkg: p.pkg, cgo: "0"}); err != nil {
 			return Kubernetes{}, err
 		}
 	}

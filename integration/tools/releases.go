@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,7 +30,7 @@ func AllReleases() bool { return os.Getenv("SHIM_TEST_RELEASES") == "all" }
 func Releases() []Release {
 	list := []Release{
 		{"1.6", func(ctx context.Context) (string, error) {
-			return cached("containerd-"+debianVersion, daemon, debian(ctx))
+			return cached("containerd-1.6.20", daemon, debian(ctx))
 		}},
 		{"1.7", module17},
 	}
@@ -64,7 +65,7 @@ const daemon = "containerd"
 
 // cached returns the path of a program in a directory of the cache, and has it made there when it is absent.
 func cached(name, program string, provide func(dir string) error) (string, error) {
-	root, err := cacheRoot()
+	root, err := Cache()
 	if err != nil {
 		return "", err
 	}
@@ -79,34 +80,26 @@ func cached(name, program string, provide func(dir string) error) (string, error
 	})
 }
 
-// debianVersion is the one of Debian 12.
-const debianVersion = "1.6.20"
+// Unpack has hack/debian.sh unpack packages of Debian. The arguments are the script's.
+func Unpack(ctx context.Context, arg ...string) error {
+	dir, err := moduleDir(ctx)
+	if err != nil {
+		return err
+	}
+	if err := command(ctx, dir, filepath.Join(dir, "..", "hack", "debian.sh"), arg...); err != nil {
+		return fmt.Errorf("packages of Debian (apt-get, debian-archive-keyring): %w", err)
+	}
+	return nil
+}
 
-// debian unpacks Debian's package of containerd and keeps the daemon.
+// debian keeps the daemon of Debian 12's package.
 func debian(ctx context.Context) func(dir string) error {
 	return func(dir string) error {
-		temp, err := os.MkdirTemp(dir, "deb-")
-		if err != nil {
+		root := filepath.Join(dir, "root")
+		if err := Unpack(ctx, arch(), root, "containerd"); err != nil {
 			return err
 		}
-		defer func() { _ = os.RemoveAll(temp) }() // what is left is in the cache only
-		fetch := func() error { return command(ctx, temp, "apt-get", "download", "containerd="+debianVersion+"*") }
-		if err := fetch(); err != nil { // a machine may never have fetched the list of packages
-			if err := command(ctx, temp, "apt-get", "update"); err != nil {
-				return err
-			}
-			if err := fetch(); err != nil {
-				return fmt.Errorf("it is a package of Debian 12: %w", err)
-			}
-		}
-		packages, err := filepath.Glob(filepath.Join(temp, "*.deb"))
-		if err != nil || len(packages) != 1 {
-			return fmt.Errorf("apt-get download: packages %q, want one: %w", packages, err)
-		}
-		if err := command(ctx, temp, "dpkg-deb", "--extract", packages[0], "root"); err != nil {
-			return err
-		}
-		return os.Rename(filepath.Join(temp, "root", "usr", "bin", daemon), filepath.Join(dir, daemon))
+		return errors.Join(os.Rename(filepath.Join(root, "usr", "bin", daemon), filepath.Join(dir, daemon)), os.RemoveAll(root))
 	}
 }
 

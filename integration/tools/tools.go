@@ -107,21 +107,24 @@ func (p program) build(ctx context.Context, source, dir string) error {
 // arch is the processor that programs are built for.
 func arch() string { return cmp.Or(os.Getenv("GOARCH"), runtime.GOARCH) }
 
-func cacheRoot() (string, error) {
-	if root := os.Getenv("SHIM_CACHE"); root != "" {
-		return filepath.Abs(root)
+// Cache is the directory of the cache.
+func Cache() (string, error) {
+	root := os.Getenv("SHIM_CACHE")
+	if root == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("cache directory (set SHIM_CACHE): %w", err)
+		}
+		root = filepath.Join(user, "containerd-shim-sandbox-v1")
 	}
-	user, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("cache directory (set SHIM_CACHE): %w", err)
-	}
-	return filepath.Join(user, "containerd-shim-sandbox-v1"), nil
+	root, err := filepath.Abs(root)
+	return root, errors.Join(err, os.MkdirAll(root, 0o755))
 }
 
 // cacheDir is named after the tools' versions for people, and for the cache after those of every module in them and of
 // Go.
 func cacheDir(ctx context.Context) (string, error) {
-	root, err := cacheRoot()
+	root, err := Cache()
 	if err != nil {
 		return "", err
 	}

@@ -20,7 +20,10 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// boot runs qemu until it ends, by itself or since ctx, Config.Timeout or Config.BootTime does.
+// bootTime is how long a boot may take before another one is tried.
+const bootTime = 2 * time.Minute
+
+// boot runs qemu until it ends, by itself or since ctx, Config.Timeout or bootTime does.
 func boot(ctx context.Context, c Config, args []string) (int, error) {
 	// Pdeathsig is sent when the thread that started qemu ends.
 	runtime.LockOSThread()
@@ -31,12 +34,12 @@ func boot(ctx context.Context, c Config, args []string) (int, error) {
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	overdue := time.AfterFunc(c.BootTime, func() { cancel(fmt.Errorf("%w within %v", errNoSign, c.BootTime)) })
+	overdue := time.AfterFunc(bootTime, func() { cancel(fmt.Errorf("%w within %v", errNoSign, bootTime)) })
 	defer overdue.Stop()
 
 	var console tail
 	status := -1
-	qemu := exec.CommandContext(ctx, machines()[c.Arch].qemu, args...)
+	qemu := exec.CommandContext(ctx, machines[c.Arch].qemu, args...)
 	qemu.Stdout, qemu.Stderr = &console, &console
 	// A process group of its own: an interrupt from the terminal is for the caller, which ends ctx.
 	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}

@@ -31,10 +31,9 @@ type Config struct {
 	CPUs    int
 	Append  string // more kernel parameters
 
-	Timeout  time.Duration // how long the command may take, the boot included
-	BootTime time.Duration // how long a boot may take before another one is tried
-	Kernel   string        // of Kernels, or a directory with boot and lib/modules; see findKernel for the default
-	Console  io.Writer     // gets what the guest's kernel says
+	Timeout time.Duration // how long the command may take, the boot included
+	Kernel  string        // the series of a kernel of Debian's; see findKernel for the default
+	Console io.Writer     // gets what the guest's kernel says
 }
 
 // Default returns a machine that suits the tests of this repository. It has no command yet.
@@ -44,16 +43,15 @@ func Default() Config {
 		dir = "/"
 	}
 	return Config{
-		Dir:      dir,
-		Env:      inherited(),
-		Stdout:   os.Stdout,
-		Stderr:   os.Stderr,
-		Tmpfs:    []string{"/var/lib/containerd"},
-		CPUs:     4,
-		Timeout:  10 * time.Minute,
-		BootTime: 2 * time.Minute,
-		Console:  io.Discard,
-		Arch:     cmp.Or(os.Getenv("GOARCH"), runtime.GOARCH),
+		Dir:     dir,
+		Env:     inherited(),
+		Stdout:  os.Stdout,
+		Stderr:  os.Stderr,
+		Tmpfs:   []string{"/var/lib/containerd"},
+		CPUs:    4,
+		Timeout: 10 * time.Minute,
+		Console: io.Discard,
+		Arch:    cmp.Or(os.Getenv("GOARCH"), runtime.GOARCH),
 	}
 }
 

@@ -4,176 +4,154 @@
 package vm
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"embed"
-	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 
-	"github.com/containerd/errdefs"
+	"sandbox.internal/shim/integration/tools"
 )
 
 //go:embed guest
 var guest embed.FS
 
-// base is what all guests of one kernel boot from: the kernel as an ELF file, and an initramfs with busybox and
-// modules.
-type base struct{ kernel, initrd string }
-
-// makeBase returns the base of a kernel, from the cache if it is there.
-func makeBase(ctx context.Context, k kernel, busybox string) (base, error) {
-	cache, err := cacheDir()
+// makeBase returns a directory with what all guests of one kernel boot from, from the cache if it is there: the kernel
+// as an ELF file, and an initramfs with busybox and modules.
+func makeBase(ctx context.Context, k kernel, busybox string) (dir string, err error) {
+	cache, err := tools.Cache()
 	if err != nil {
-		return base{}, err
+		return "", err
 	}
-	key := sha256.New()
-	for _, name := range []string{k.image, busybox} {
-		info, err := os.Stat(name)
-		if err != nil {
-			return base{}, err
-		}
-		fmt.Fprintln(key, name, info.Size(), info.ModTime())
+	program, err := os.ReadFile(busybox)
+	if err != nil {
+		return "", err
 	}
-	fmt.Fprintln(key, early())
-	dir := filepath.Join(cache, "vm-"+k.release+"-"+hex.EncodeToString(key.Sum(nil)[:4]))
-	b := base{kernel: filepath.Join(dir, "kernel"), initrd: filepath.Join(dir, "initrd")}
-	if _, err := os.Stat(b.initrd); err == nil {
-		return b, nil
+	key := sha256.Sum256(fmt.Append(program, k, early))
+	dir = filepath.Join(cache, "vm-"+k.release+"-"+hex.EncodeToString(key[:4]))
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
 	}
 	temp, err := os.MkdirTemp(cache, "base-")
 	if err != nil {
-		return base{}, err
+		return "", err
 	}
 	defer func() { _ = os.RemoveAll(temp) }() // it was renamed when all went well
-	elf, err := unpackKernel(ctx, k.image)
+	elf, err := k.elf(ctx)
 	if err != nil {
-		return base{}, err
+		return "", err
 	}
-	initrd, err := baseInitramfs(ctx, k, busybox)
+	modules, order, err := k.earlyModules(ctx)
 	if err != nil {
-		return base{}, err
+		return "", err
 	}
-	for name, data := range map[string][]byte{"kernel": elf, "initrd": initrd} {
-		if err := os.WriteFile(filepath.Join(temp, name), data, 0o644); err != nil {
-			return base{}, err
-		}
+	files := map[string][]byte{
+		"bin/busybox": program, "modules/order": []byte(strings.Join(order, "\n") + "\n"),
 	}
-	return b, renameOnce(temp, dir)
+	for name, data := range modules {
+		files["modules/"+name] = data
+	}
+	initrd, err := initramfs(ctx, files)
+	if err != nil {
+		return "", err
+	}
+	err = errors.Join(os.WriteFile(filepath.Join(temp, "kernel"), elf, 0o644),
+		os.WriteFile(filepath.Join(temp, "initrd"), initrd, 0o644))
+	if err != nil {
+		return "", err
+	}
+	if err := os.Rename(temp, dir); err != nil && !errors.Is(err, fs.ErrExist) { // another process may have been faster
+		return "", err
+	}
+	return dir, nil
 }
 
-// unpackKernel returns the ELF file inside a bzImage, or the file as it is: a bzImage that is compressed by other than
-// xz, or arm64's Image. The guest would take seconds to unpack itself. The offsets are from the kernel's
-// Documentation/arch/x86/boot.rst.
-func unpackKernel(ctx context.Context, image string) ([]byte, error) {
-	const (
-		setupSects, signature, payloadOffset, payloadLength, headerEnd = 0x1f1, 0x202, 0x248, 0x24c, 0x250
-
-		sector = 512
-		magic  = "\x7fELF"
-	)
-	data, err := os.ReadFile(image)
+// initramfs makes an archive of files, as cpio in the format "newc". Several archives, one after the other, are one.
+func initramfs(ctx context.Context, files map[string][]byte) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "vmrun-")
 	if err != nil {
 		return nil, err
 	}
-	if len(data) < headerEnd {
-		return nil, fmt.Errorf("kernel %s: %d bytes, want a kernel: %w", image, len(data), errdefs.ErrInvalidArgument)
-	}
-	if !bytes.HasPrefix(data[signature:], []byte("HdrS")) {
-		return data, nil
-	}
-	begin := (int(data[setupSects])+1)*sector + int(binary.LittleEndian.Uint32(data[payloadOffset:]))
-	end := begin + int(binary.LittleEndian.Uint32(data[payloadLength:]))
-	if end > len(data) {
-		return nil, fmt.Errorf("kernel %s: its payload ends at %d of %d bytes: %w", image, end, len(data),
-			errdefs.ErrInvalidArgument)
-	}
-	// The payload's last four bytes are its size unpacked. xz takes them for garbage, after it has unpacked all.
-	if elf, _ := unxz(ctx, data[begin:end]); strings.HasPrefix(string(elf[:min(len(elf), len(magic))]), magic) {
-		return elf, nil
-	}
-	return data, ctx.Err()
-}
-
-// baseInitramfs holds what depends on nothing but the kernel.
-func baseInitramfs(ctx context.Context, k kernel, busybox string) ([]byte, error) {
-	dep, err := os.ReadFile(filepath.Join(k.modules, "modules.dep"))
-	if err != nil {
-		return nil, err
-	}
-	var a archive
-	a.directory("bin")
-	a.directory("modules")
-	if err := a.copy("bin/busybox", busybox); err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, file := range loadOrder(string(dep), early()) {
-		data, err := readModule(ctx, filepath.Join(k.modules, file))
-		if err != nil {
+	defer func() { _ = os.RemoveAll(dir) }() // the archive has it
+	for name, data := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return nil, err
 		}
-		name := moduleName(file)
-		a.file("modules/"+name, data)
-		names = append(names, name)
+		if err := os.WriteFile(path, data, 0o755); err != nil {
+			return nil, err
+		}
 	}
-	a.file("modules/order", []byte(strings.Join(names, "\n")+"\n"))
-	return a.bytes(), nil
+	return output(ctx, nil, "busybox", "sh", "-c", `cd "$0" && busybox find . | busybox cpio -o -H newc`, dir)
 }
 
 // runInitramfs holds what depends on the command: the scripts below guest, as /guest, and what they read.
-func runInitramfs(c Config, k kernel) ([]byte, error) {
-	var a archive
-	err := fs.WalkDir(guest, ".", func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil || name == ".":
+func runInitramfs(ctx context.Context, c Config, k kernel) ([]byte, error) {
+	see := append([]string{c.Dir}, c.See...)
+	if c.Root == "" { // the guest sees all
+		see = nil
+	}
+	files := map[string][]byte{
+		"guest/settings": []byte(settings(c, k)),
+		"guest/command":  []byte(command(c)),
+		"guest/see":      lines(see),
+		"guest/share":    lines(c.Share),
+		"guest/tmpfs":    lines(c.Tmpfs),
+	}
+	err := fs.WalkDir(guest, "guest", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
 			return err
-		case d.IsDir():
-			a.directory(name)
-			return nil
 		}
-		data, err := guest.ReadFile(name)
-		a.file(name, data)
+		files[name], err = guest.ReadFile(name)
 		return err
 	})
+	files["init"] = files["guest/init"] // the kernel's first program
 	if err != nil {
 		return nil, err
 	}
-	init, err := guest.ReadFile("guest/init")
-	if err != nil {
-		return nil, err
-	}
-	a.file("init", init) // the kernel's first program
-	for name, text := range map[string]string{
-		"settings": settings(c, k),
-		"command":  command(c),
-		"see":      lines(seen(c)),
-		"share":    lines(c.Share),
-		"tmpfs":    lines(c.Tmpfs),
-	} {
-		a.file(path.Join("guest", name), []byte(text))
-	}
-	return a.bytes(), nil
+	return initramfs(ctx, files)
 }
 
-// seen are the directories of the host that the guest sees where it has a root of its own.
-func seen(c Config) []string {
-	if c.Root == "" {
-		return nil
-	}
-	return append([]string{c.Dir}, c.See...)
-}
-
-func lines(list []string) string {
-	var b strings.Builder
+func lines(list []string) []byte {
+	var text []byte
 	for _, s := range list {
-		b.WriteString(s + "\n")
+		text = append(text, s+"\n"...)
 	}
+	return text
+}
+
+// settings is what the guest's scripts know of the configuration, as a shell script.
+func settings(c Config, k kernel) string {
+	flag := func(on bool) string {
+		if on {
+			return "1"
+		}
+		return ""
+	}
+	return fmt.Sprintf("RELEASE=%s\nMODULES=%s\nROOT=%s\nSYSTEMD=%s\nDISK=%s\nV1=%s\n",
+		quote(k.release), quote(k.modules()), quote(c.Root), flag(c.Systemd), flag(c.Disk != ""), flag(c.V1))
+}
+
+// command is the script that becomes the command, in its directory and with its environment.
+func command(c Config) string {
+	var b strings.Builder
+	b.WriteString("export TMPDIR=/run/tmp USER=root\n")
+	for _, v := range c.Env {
+		name, value, _ := strings.Cut(v, "=")
+		fmt.Fprintf(&b, "export %s=%s\n", name, quote(value))
+	}
+	fmt.Fprintf(&b, "cd %s || exit %d\nexec", quote(c.Dir), StatusFailed)
+	for _, arg := range c.Command {
+		b.WriteString(" " + quote(arg))
+	}
+	b.WriteString("\n")
 	return b.String()
 }
+
+// quote makes one word of the shell's language.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -20,22 +20,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
-	"time"
 
 	"sandbox.internal/shim/integration/vm"
 )
 
 func main() {
 	c := vm.Default()
-	if console := parse(&c); *console != "" {
-		f, err := os.OpenFile(*console, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
-		if err != nil {
-			fail(err)
-		}
-		c.Console = f
-	}
+	parse(&c)
 	os.Exit(run(c))
 }
 
@@ -67,24 +59,14 @@ type ended syscall.Signal
 
 func (e ended) Error() string { return syscall.Signal(e).String() }
 
-// parse reads the arguments into c, and returns the file for the console.
-func parse(c *vm.Config) (console *string) {
-	flag.CommandLine.Init("vmrun", flag.ContinueOnError)
+// parse reads the arguments into c.
+func parse(c *vm.Config) {
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: vmrun [flags] -- COMMAND [ARG...]")
 		flag.PrintDefaults()
 	}
 	list := func(to *[]string) func(string) error {
 		return func(s string) error { *to = append(*to, s); return nil }
-	}
-	seconds := func(name string, to *time.Duration, usage string) {
-		flag.Func(name, fmt.Sprintf("%s; a duration, or a number of seconds (default %v)", usage, *to),
-			func(s string) (err error) {
-				if *to, err = time.ParseDuration(s); err != nil {
-					*to, err = time.ParseDuration(s + "s")
-				}
-				return err
-			})
 	}
 	flag.StringVar(&c.Arch, "arch", c.Arch, "the `processor`, amd64 or arm64")
 	flag.StringVar(&c.Root, "root", "",
@@ -94,36 +76,14 @@ func parse(c *vm.Config) (console *string) {
 	flag.Func("rw", "a `directory` of the host that the command may change; may be repeated", list(&c.Share))
 	flag.Func("tmpfs", "a `directory` that is an empty tmpfs; may be repeated", list(&c.Tmpfs))
 	flag.StringVar(&c.Disk, "disk", "", "the `size` of an empty ext4 disk at /disk, such as 4G")
-	flag.Func("env", "a variable to pass, `NAME` or NAME=VALUE, beside PATH, HOME, LANG, TERM and GO*; may be repeated",
-		func(s string) error {
-			if value, ok := os.LookupEnv(s); ok {
-				s += "=" + value
-			}
-			if strings.Contains(s, "=") {
-				c.Env = append(c.Env, s)
-			}
-			return nil
-		})
+	flag.Func("env", "a variable to pass, `NAME=VALUE`, beside PATH, HOME, LANG, TERM and GO*; may be repeated", list(&c.Env))
 	flag.IntVar(&c.CPUs, "cpus", c.CPUs, "virtual CPUs")
-	seconds("timeout", &c.Timeout, "how long the command may take")
-	seconds("boot-time", &c.BootTime, "how long the guest may take to begin the command before it is booted again")
+	flag.DurationVar(&c.Timeout, "timeout", c.Timeout, "how long the command may take")
 	flag.StringVar(&c.Append, "append", "", "more kernel parameters, such as hugepages=16")
-	flag.StringVar(&c.Kernel, "kernel", os.Getenv("VMRUN_KERNEL"),
-		"the `version` of a kernel of Debian's, such as 5.10, or a directory with an unpacked one")
-	console = flag.String("console", "", "a `file` for what the guest's kernel says")
-	if err := flag.CommandLine.Parse(os.Args[1:]); errors.Is(err, flag.ErrHelp) {
-		os.Exit(0)
-	} else if err != nil {
-		os.Exit(vm.StatusFailed) // Parse has said why
-	}
+	flag.StringVar(&c.Kernel, "kernel", "", "the `series` of a kernel of Debian's, such as 5.10")
+	flag.Parse()
 	if c.Command = flag.Args(); len(c.Command) == 0 {
 		flag.Usage()
 		os.Exit(vm.StatusFailed)
 	}
-	return console
-}
-
-func fail(err error) {
-	fmt.Fprintln(os.Stderr, "vmrun:", err)
-	os.Exit(vm.StatusFailed)
 }

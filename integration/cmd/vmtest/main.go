@@ -14,8 +14,6 @@
 // With -root the guest has the root that integration/vm/root.sh made, of another Debian or for another processor,
 // GOARCH. hack/musl.sh runs vmtest then, so that all is compiled for that.
 //
-// A guest that stands still, so that even tests that have taken their time go on, is replaced by another one, once.
-//
 // The tests are compiled here and run one package after the other. They have no race detector: emulated, it takes many
 // times as long, and these tests are here for the kernel. SHIM_BINARY is the shim to test, and SANDBOXCTL_BINARY the
 // operator's tool, for tests of that.
@@ -41,23 +39,37 @@ import (
 	"sandbox.internal/shim/integration/vm"
 )
 
+// suite is what the flags say.
+type suite struct {
+	systemd bool
+	run     string
+	out     string
+	extra   string // parameters of the kernel
+	require string // names for SHIM_TEST_REQUIRE
+	kernel  string
+	write   string // page
+	root    string // of the guest; the host's when empty
+	v1      bool   // cgroup v1
+	limit   time.Duration
+	cpus    int
+}
+
 func main() {
-	var (
-		systemd = flag.Bool("systemd", false, "run where systemd is pid 1")
-		pattern = flag.String("run", "", "run the tests that match `regex`, as `go test -run` does")
-		out     = flag.String("o", "", "`directory` for the compiled tests, and for their logs in log below it")
-		extra   = flag.String("append", "",
-			"more kernel `parameters`, such as cgroup_disable=memory; the tests then run in a virtual machine")
-		require = flag.String("require", "", "more `names` for SHIM_TEST_REQUIRE, with commas between them")
-		root    = flag.String("root", "", "a `directory` that is the guest's root, made by integration/vm/root.sh")
-		v1      = flag.Bool("v1", false, "with -systemd, run on cgroup v1, always in a virtual machine")
-		limit   = flag.Duration("timeout", 30*time.Minute, "how long each package may take")
-		cpus    = flag.Int("cpus", 0, "the guest's CPUs, as vmrun has it when 0; tests of CPU sets need 4")
-		kernel  = flag.String("kernel", "",
-			"the `version` of a kernel of Debian's, such as 5.10; the tests then run in a virtual machine")
-		write = flag.String("write", "", "the `page` in whose table of machines a row says what was run")
-		plan  = flag.String("plan", "", "run what the `file` lists: how vmtest calls itself in the guest")
-	)
+	var s suite
+	flag.BoolVar(&s.systemd, "systemd", false, "run where systemd is pid 1")
+	flag.StringVar(&s.run, "run", "", "run the tests that match `regex`, as `go test -run` does")
+	flag.StringVar(&s.out, "o", "", "`directory` for the compiled tests, and for their logs in log below it")
+	flag.StringVar(&s.extra, "append", "",
+		"more kernel `parameters`, such as cgroup_disable=memory; the tests then run in a virtual machine")
+	flag.StringVar(&s.require, "require", "", "more `names` for SHIM_TEST_REQUIRE, with commas between them")
+	flag.StringVar(&s.root, "root", "", "a `directory` that is the guest's root, made by integration/vm/root.sh")
+	flag.BoolVar(&s.v1, "v1", false, "with -systemd, run on cgroup v1, always in a virtual machine")
+	flag.DurationVar(&s.limit, "timeout", 30*time.Minute, "how long each package may take")
+	flag.IntVar(&s.cpus, "cpus", 0, "the guest's CPUs, as vmrun has it when 0; tests of CPU sets need 4")
+	flag.StringVar(&s.kernel, "kernel", "",
+		"the `series` of a kernel of Debian's, such as 5.10; the tests then run in a virtual machine")
+	flag.StringVar(&s.write, "write", "", "the `page` in whose table of machines a row says what was run")
+	plan := flag.String("plan", "", "run what the `file` lists: how vmtest calls itself in the guest")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -66,10 +78,6 @@ func main() {
 	if *plan != "" {
 		status, err = runPlan(ctx, *plan)
 	} else {
-		s := suite{
-			systemd: *systemd, run: *pattern, out: *out, extra: *extra, require: *require, kernel: *kernel, write: *write,
-			root: *root, v1: *v1, limit: *limit, cpus: *cpus,
-		}
 		status, err = run(ctx, s, flag.Args())
 	}
 	if err != nil {
@@ -77,21 +85,6 @@ func main() {
 		status = 1
 	}
 	os.Exit(status)
-}
-
-// suite is what the flags say.
-type suite struct {
-	systemd bool
-	run     string
-	out     string
-	extra   string // parameters of the kernel
-	require string // names for SHIM_TEST_REQUIRE
-	kernel  string // of the table in package vm
-	write   string // page
-	root    string // of the guest; the host's when empty
-	v1      bool   // cgroup v1
-	limit   time.Duration
-	cpus    int // of the guest; 0: those of vm.Default
 }
 
 // hanging is how many packages may take all of their time: the guest ends after so many times that.
@@ -119,11 +112,7 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	native, err := isNative(s.systemd)
-	if err != nil {
-		return 1, err
-	}
-	native = native && s.extra == "" && s.kernel == "" && s.root == "" && !s.v1
+	native := unified() && (!s.systemd || booted()) && s.extra == "" && s.kernel == "" && s.root == "" && !s.v1
 	programs, err := tools.Build(ctx)
 	if err != nil {
 		return 1, err
@@ -157,7 +146,13 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	c.Timeout = hanging * s.limit
 	c.Kernel = s.kernel
 	c.CPUs = cmp.Or(s.cpus, c.CPUs)
-	return s.record(logs)(runGuest(ctx, c, logs, s.limit))
+	console, err := os.OpenFile(filepath.Join(out, "console.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	if err != nil {
+		return 1, err
+	}
+	defer func() { _ = console.Close() }() // it only helps to explain a failure
+	c.Console = console
+	return s.record(logs)(vm.Run(ctx, c))
 }
 
 // record takes what a run returned, and writes the row that it left into the page that is to have it.

@@ -5,41 +5,22 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"sandbox.internal/shim/integration/harness"
 )
 
-// isNative reports whether this machine is what the tests want.
-func isNative(systemd bool) (bool, error) {
-	native, err := unified()
-	if err != nil || !native || !systemd {
-		return native, err
-	}
-	return booted()
-}
-
 // unified reports whether this machine has cgroup v2 alone.
-func unified() (bool, error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs("/sys/fs/cgroup", &s); err != nil {
-		return false, fmt.Errorf("/sys/fs/cgroup: %w", err)
-	}
-	return s.Type == unix.CGROUP2_SUPER_MAGIC, nil
-}
+func unified() bool { return harness.CgroupMode() == "v2" }
 
 // booted reports whether systemd is pid 1 (sd_booted(3)).
-func booted() (bool, error) {
+func booted() bool {
 	_, err := os.Stat("/run/systemd/system")
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
+	return err == nil
 }
 
 // environment is what the tests need to know beside what each environment has.

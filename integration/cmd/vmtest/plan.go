@@ -23,6 +23,9 @@ type plan struct {
 	Limit time.Duration // of each package
 }
 
+// killTime is how long a package that has taken its time may take to print where it hangs.
+const killTime = 30 * time.Second
+
 // runPlan runs the tests of one package after the other and reports each. The status is 0 when none failed.
 func runPlan(ctx context.Context, name string) (int, error) {
 	text, err := os.ReadFile(name)
