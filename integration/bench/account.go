@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -55,26 +54,11 @@ func (a *account) used() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := parseUsage(text)
-	if err != nil {
+	var n int64
+	if _, err := fmt.Sscan(strings.TrimPrefix(string(text), "usage_usec "), &n); err != nil { // v2 has more lines below
 		return 0, fmt.Errorf("parse %s: %w", name, err)
 	}
 	return time.Duration(n) * a.unit, nil
-}
-
-// parseUsage reads cpuacct.usage of cgroup v1, which is a number, or cpu.stat of v2.
-func parseUsage(text []byte) (int64, error) {
-	for line := range strings.Lines(string(bytes.TrimSpace(text))) {
-		name, value, several := strings.Cut(strings.TrimSpace(line), " ")
-		switch {
-		case !several:
-			value = name
-		case name != "usage_usec":
-			continue
-		}
-		return strconv.ParseInt(value, 10, 64)
-	}
-	return 0, fmt.Errorf("%q: no usage", text)
 }
 
 // closeAccount removes the cgroups of accounts. It is tried again while a shim ends.

@@ -265,11 +265,11 @@ func (n *node) empty(
 	}
 	var pss float64
 	for pid := range pids {
-		kib, err := rollup(pid, "Pss")
+		mib, err := rollup(pid, "Pss")
 		if err != nil {
 			return err
 		}
-		pss += kib / 1024
+		pss += mib
 	}
 	mounts, err := mountCount()
 	if err != nil {

@@ -74,11 +74,11 @@ func (b *bench) crowd(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			kib, err := rollup(pid, "Pss")
+			mib, err := rollup(pid, "Pss")
 			if err != nil {
 				return err
 			}
-			sum += kib / 1024
+			sum += mib
 		}
 		b.add(rowCrowdMemory, column, sum)
 		return nil

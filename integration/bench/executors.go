@@ -51,11 +51,11 @@ func (b *bench) prewarm(ctx context.Context, column int, s *subject) (err error)
 			return err
 		}
 		for _, pid := range []int{int(c.task.Pid()), shim} {
-			kib, err := rollup(pid, "Pss")
+			mib, err := rollup(pid, "Pss")
 			if err != nil {
 				return err
 			}
-			sum += kib / 1024
+			sum += mib
 		}
 	}
 	b.add(rowPrewarmedMemory, column, sum/float64(len(all)))

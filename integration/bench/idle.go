@@ -6,6 +6,8 @@ package main
 import (
 	"context"
 	"errors"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 const (
@@ -47,24 +49,24 @@ func (b *bench) idle(ctx context.Context, column int, s *subject) (err error) {
 	if !pause(ctx, settle) {
 		return ctx.Err()
 	}
-	before, err := switches(shim)
+	before, err := harness.Switches(shim)
 	if err != nil {
 		return err
 	}
 	if !pause(ctx, b.settings.Idle) {
 		return ctx.Err()
 	}
-	after, err := switches(shim)
+	after, err := harness.Switches(shim)
 	if err != nil {
 		return err
 	}
-	b.add(rowWakeups, column, float64(after.since(before))/b.settings.Idle.Seconds())
+	b.add(rowWakeups, column, float64(after-before)/b.settings.Idle.Seconds())
 	for _, row := range []struct{ name, field string }{{rowPSS, "Pss"}, {rowAnon, "Anonymous"}} {
-		kib, err := rollup(shim, row.field)
+		mib, err := rollup(shim, row.field)
 		if err != nil {
 			return err
 		}
-		b.add(row.name, column, kib/1024)
+		b.add(row.name, column, mib)
 	}
 	return nil
 }

@@ -5,10 +5,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 
@@ -23,24 +25,17 @@ type machine struct {
 	CPUs     int      `json:"cpus"`
 	GiB      uint64   `json:"gib"`
 	Kernel   string   `json:"kernel"`
-	Cgroup   string   `json:"cgroup"`
-	Emulated bool     `json:"emulated"`
-	Load     string   `json:"load"` // average of one minute, before the first run
+	Cgroup   string   `json:"cgroup"` // of v2 alone, with its controllers
+	Load     string   `json:"load"`   // average of one minute, before the first run
 	Versions []string `json:"versions"`
-
-	Controllers string `json:"controllers,omitempty"` // of cgroup v2 alone
 }
 
 func (m machine) String() string {
 	kind := ""
-	if m.Emulated {
+	if strings.Contains(m.CPU, "QEMU") {
 		kind = "EMULATED by qemu, so that only the ratios say something: "
 	}
-	group := m.Cgroup
-	if m.Controllers != "" {
-		group += " with " + m.Controllers
-	}
-	return fmt.Sprintf("%s%d × %s, %d GiB, Linux %s, cgroup %s", kind, m.CPUs, m.CPU, m.GiB, m.Kernel, group)
+	return fmt.Sprintf("%s%d × %s, %d GiB, Linux %s, cgroup %s", kind, m.CPUs, m.CPU, m.GiB, m.Kernel, m.Cgroup)
 }
 
 // readMachine asks the kernel, and the programs for their versions.
@@ -56,25 +51,23 @@ func readMachine(ctx context.Context, tools string, subjects []*subject) (machin
 		return m, err
 	}
 	m.GiB = (info.Totalram*uint64(info.Unit) + 1<<29) >> 30
+	m.CPU = runtime.GOARCH
 	cpu, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
+	if name := cpuModel.FindSubmatch(cpu); name != nil {
+		m.CPU = string(name[1])
+	}
+	load, e := os.ReadFile("/proc/loadavg")
+	m.Load, _, _ = strings.Cut(string(load), " ")
+	if err = errors.Join(err, e); err != nil {
 		return m, err
 	}
-	m.CPU = cpuModel(string(cpu))
-	m.Emulated = strings.Contains(m.CPU, "QEMU")
 	if m.Cgroup == "v2" {
 		controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
 		if err != nil {
 			return m, err
 		}
-		m.Controllers = strings.TrimSpace(string(controllers))
+		m.Cgroup += " with " + strings.TrimSpace(string(controllers))
 	}
-	load, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return m, err
-	}
-	m.Load, _, _ = strings.Cut(string(load), " ")
-
 	programs := []string{filepath.Join(tools, "containerd"), subjects[ours].shim}
 	for i, s := range subjects {
 		if i != ours {
@@ -91,15 +84,12 @@ func readMachine(ctx context.Context, tools string, subjects []*subject) (machin
 	return m, nil
 }
 
-// cpuModel finds the name in /proc/cpuinfo.
-func cpuModel(text string) string {
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return runtime.GOARCH
-}
+// cpuModel is in /proc/cpuinfo. version is what follows that word in what programs print, or else what begins with a
+// digit.
+var (
+	cpuModel = regexp.MustCompile(`(?m)^model name\s*: (.*)$`)
+	version  = regexp.MustCompile(`(?i)version:?\s+(\S+)|\s(\d\S*)`)
+)
 
 // versionOf returns the name and version of a program.
 func versionOf(ctx context.Context, program string) (string, error) {
@@ -107,21 +97,9 @@ func versionOf(ctx context.Context, program string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s --version: %w", program, err)
 	}
-	return filepath.Base(program) + " " + parseVersion(string(out)), nil
-}
-
-// parseVersion finds what follows the word "version", or else the first word that begins with a digit.
-func parseVersion(text string) string {
-	words := strings.Fields(text)
-	for i, word := range words[:max(0, len(words)-1)] {
-		if strings.EqualFold(strings.TrimSuffix(word, ":"), "version") {
-			return words[i+1]
-		}
+	found := version.FindStringSubmatch(string(out))
+	if found == nil {
+		return "", fmt.Errorf("%s --version: %q: no version in it", program, out)
 	}
-	for _, word := range words {
-		if word[0] >= '0' && word[0] <= '9' {
-			return word
-		}
-	}
-	return "of an unknown version"
+	return filepath.Base(program) + " " + found[1] + found[2], nil
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"sandbox.internal/shim/integration/cri"
+	"sandbox.internal/shim/integration/section"
 )
 
 func main() {
@@ -44,7 +45,7 @@ type config struct {
 }
 
 func parse() (c config, err error) {
-	c.progress = os.Stderr
+	c.progress, c.tools, c.shim = os.Stderr, os.Getenv("SHIM_TOOLS"), os.Getenv("SHIM_BINARY")
 	flag.IntVar(&c.Runs, "runs", 1, "how often to measure everything")
 	flag.IntVar(&c.Rounds, "n", 30,
 		"rounds of what takes milliseconds; execs, stats calls and second containers are multiples")
@@ -58,9 +59,6 @@ func parse() (c config, err error) {
 	flag.StringVar(&c.from, "from", "", "measure nothing; read what -json wrote to this `file`")
 	flag.StringVar(&c.page, "write", "", "put the table into this `page`, docs/performance.md")
 	flag.StringVar(&c.section, "section", "native", "`name` of the part of the page")
-	flag.StringVar(&c.tools, "tools", os.Getenv("SHIM_TOOLS"),
-		"directory with containerd, containerd-shim-runc-v2 and runc")
-	flag.StringVar(&c.shim, "shim", os.Getenv("SHIM_BINARY"), "the shim to measure")
 	flag.StringVar(&c.against, "against", "",
 		"an earlier build of the shim, as `path`, in place of the runc shim: no row may be worse by more than 3 %")
 	flag.BoolVar(&c.crun, "crun", true, "measure crun too, where it is installed")
@@ -104,7 +102,7 @@ func run() error {
 		err = errors.Join(err, r.save(c.json))
 	}
 	if c.page != "" && err == nil {
-		err = r.write(c.page, c.section)
+		err = section.Rewrite(c.page, "bench:"+c.section, func(string) string { return r.page() })
 	}
 	return err
 }

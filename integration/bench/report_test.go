@@ -4,41 +4,10 @@
 package main
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
-
-func TestSummarize(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		samples []float64
-		want    summary
-	}{
-		{"none", nil, summary{}},
-		{"one is all", []float64{3}, summary{3, 3, 3, 1}},
-		{"an odd number has a middle one", []float64{9, 1, 5}, summary{5, 1.8, 8.2, 3}},
-		{"an even number has the mean of the middle two", []float64{9, 1, 5, 7}, summary{6, 2.2, 8.4, 4}},
-		{"eleven have each tenth", []float64{10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0}, summary{5, 1, 9, 11}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got := summarize(tt.samples)
-			for _, pair := range [][2]float64{
-				{got.Median, tt.want.Median},
-				{got.P10, tt.want.P10},
-				{got.P90, tt.want.P90},
-			} {
-				if d := pair[0] - pair[1]; d > 1e-9 || d < -1e-9 {
-					t.Errorf("summarize(%v) = %v, want %v", tt.samples, got, tt.want)
-				}
-			}
-			if got.N != tt.want.N {
-				t.Errorf("summarize(%v).N = %d, want %d", tt.samples, got.N, tt.want.N)
-			}
-		})
-	}
-}
 
 func TestTargets(t *testing.T) {
 	const none = "none"
@@ -107,21 +76,6 @@ func sample() *report {
 	r.add("init", 0, ours, 123.4)
 	r.conclude()
 	return r
-}
-
-func TestReport_SavedCanBeLoaded(t *testing.T) {
-	want := sample()
-	name := filepath.Join(t.TempDir(), "bench.json")
-	if err := want.save(name); err != nil {
-		t.Fatal(err)
-	}
-	got, err := load(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(figure{})); diff != "" {
-		t.Errorf("saved and loaded (-want +got):\n%s", diff)
-	}
 }
 
 func TestTable_HasMediansRatiosAndTargets(t *testing.T) {

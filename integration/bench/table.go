@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
+	"time"
 )
 
 // cells is the table: its heading, and a line for each row that was measured.
@@ -82,25 +82,36 @@ func verdict(met *bool) string {
 	return "NO"
 }
 
-// markdown writes the table in columns, for a page and for a terminal.
+// markdown writes the table, for a page and for a terminal.
 func (r *report) markdown(w io.Writer) {
-	lines := r.cells()
-	width := make([]int, len(lines[0]))
-	for _, line := range lines {
-		for i, cell := range line {
-			width[i] = max(width[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for n, line := range lines {
-		for i, cell := range line {
-			fmt.Fprintf(w, "| %-*s ", width[i], cell)
-		}
-		fmt.Fprintln(w, "|")
+	for n, line := range r.cells() {
+		fmt.Fprintln(w, "| "+strings.Join(line, " | ")+" |")
 		if n == 0 {
-			for _, n := range width {
-				fmt.Fprintf(w, "|%s", strings.Repeat("-", n+2))
-			}
-			fmt.Fprintln(w, "|")
+			fmt.Fprintln(w, strings.Repeat("|---", len(line))+"|")
 		}
 	}
+}
+
+// page is what stands in docs/performance.md between the marks of a section.
+func (r *report) page() string {
+	var text strings.Builder
+	m, s := r.Machine, r.Settings
+	fmt.Fprintf(&text, "Measured on %s, in %.0f minutes, on %s. Load average before: %s.\n\n%s.\n\n",
+		r.Begun.Format(time.DateOnly), r.Minutes, m, m.Load, strings.Join(m.Versions, ", "))
+	fmt.Fprintf(&text,
+		"%d runs, %d rounds each; %d containers at once; a storm on %d containers for %v; idle for %v.\n\n",
+		s.Runs, s.Rounds, s.Containers, s.Probed, s.Storm, s.Idle)
+	r.markdown(&text)
+	var missed []string
+	for _, f := range r.Rows {
+		if f.Met != nil && !*f.Met {
+			missed = append(missed, f.Name)
+		}
+	}
+	if len(missed) > 0 {
+		fmt.Fprintf(&text, "\nMissed: %s.\n", strings.Join(missed, "; "))
+	} else {
+		fmt.Fprintln(&text, "\nNo target that was measured is missed.")
+	}
+	return text.String()
 }

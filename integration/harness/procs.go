@@ -119,7 +119,7 @@ func below(dir string) []Proc {
 // procState returns the state letter of a process and its meaning's first word, "S (sleeping)" say; "gone" if there is
 // none.
 func procState(pid int) string {
-	state, err := procStatus(pid, "State")
+	state, err := ProcField(pid, "status", "State")
 	if err != nil {
 		return "gone"
 	}
@@ -132,9 +132,10 @@ func Alive(pid int) bool {
 	return state != "gone" && !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
 }
 
-// procStatus returns one field of /proc/<pid>/status.
-func procStatus(pid int, field string) (string, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+// ProcField returns one field of /proc/PID/FILE.
+func ProcField(pid int, file, field string) (string, error) {
+	name := fmt.Sprintf("/proc/%d/%s", pid, file)
+	text, err := os.ReadFile(name)
 	if err != nil {
 		return "", err
 	}
@@ -143,12 +144,12 @@ func procStatus(pid int, field string) (string, error) {
 			return strings.TrimSpace(value), nil
 		}
 	}
-	return "", fmt.Errorf("/proc/%d/status: no field %q", pid, field)
+	return "", fmt.Errorf("%s: no field %q", name, field)
 }
 
 // Anonymous returns how many KiB of a process's memory are its own alone and in no file.
 func Anonymous(pid int) (int, error) {
-	text, err := procStatus(pid, "RssAnon")
+	text, err := ProcField(pid, "status", "RssAnon")
 	if err != nil {
 		return 0, err
 	}
@@ -166,12 +167,12 @@ func Holders(shim int) []Proc {
 }
 
 func isHolder(p Proc) bool {
-	name, err := procStatus(p.Pid, "Name")
+	name, err := ProcField(p.Pid, "status", "Name")
 	return err == nil && name == "sandbox-init"
 }
 
 func isChild(pid, parent int) bool {
-	ppid, err := procStatus(pid, "PPid")
+	ppid, err := ProcField(pid, "status", "PPid")
 	return err == nil && ppid == strconv.Itoa(parent)
 }
 

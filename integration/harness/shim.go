@@ -45,7 +45,7 @@ func ReadUsage(pid int) (Usage, error) {
 		u.FDs = append(u.FDs, inode.ReplaceAllString(target, ""))
 	}
 	slices.Sort(u.FDs)
-	text, err := procStatus(pid, "Threads")
+	text, err := ProcField(pid, "status", "Threads")
 	if err != nil {
 		return u, err
 	}
