@@ -16,8 +16,7 @@ var (
 	changeFor = regexp.MustCompile(`(?m)^## \[(.+?)\](?: - (\d{4}-\d{2}-\d{2}))?$`)
 )
 
-// The file VERSION is the one place for the version. integration/fakecontainerd looks at -v, integration/packages at the
-// packages.
+// The file VERSION is the one place for the version. integration/packages looks at -v, and at the packages.
 func TestVersion_IsTheSameEverywhere(t *testing.T) {
 	data, err := os.ReadFile("VERSION")
 	if err != nil {

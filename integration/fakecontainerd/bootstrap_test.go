@@ -5,7 +5,6 @@ package fakecontainerd_test
 
 import (
 	"bytes"
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -134,26 +133,6 @@ func TestKernel_ThatIsTooOldIsRefused(t *testing.T) {
 	}
 	if out, err := exec.Command("setarch", "--uname-2.6", env.Shim, "-v").CombinedOutput(); err != nil {
 		t.Errorf("-v on a kernel that is too old: %q, %v, want the version", out, err)
-	}
-}
-
-func TestVersion_IsForPeopleAndGoesToStdout(t *testing.T) {
-	want := "Version:"
-	if harness.Runtime() == harness.Ours {
-		version, err := os.ReadFile("../../VERSION")
-		if err != nil {
-			t.Fatal(err)
-		}
-		want += "  " + strings.TrimSpace(string(version)) // the commit follows
-	}
-	for _, arg := range []string{"-v", "--version"} {
-		out, err := exec.Command(env.Shim, arg).Output()
-		if arg != "-v" && harness.Runtime() != harness.Ours {
-			continue
-		}
-		if err != nil || !strings.Contains(string(out), want) || !strings.Contains(string(out), "Revision:") {
-			t.Errorf("%s = %q, %v, want %q and a revision", arg, out, err, want)
-		}
 	}
 }
 
@@ -289,32 +268,4 @@ func TestCreate_IDThatIsAPathIsRefused(t *testing.T) {
 	}
 	s.KillAndDelete(first)
 	s.End()
-}
-
-// A distribution may have another C library, or none of the shim's age: the binary needs nothing of its root.
-func TestBinary_NeedsNothingOfItsRoot(t *testing.T) {
-	harness.OursOnly(t, "is one file")
-	file, err := elf.Open(env.Shim)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = file.Close() }() // opened for reading only
-	if libraries, err := file.ImportedLibraries(); err != nil || len(libraries) != 0 {
-		t.Skipf("SKIPPED: needs the binary of make build, this one has %q, %v", libraries, err)
-	}
-	root := t.TempDir()
-	text, err := os.ReadFile(env.Shim)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "shim"), text, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, arg := range []string{"-v", "-info"} {
-		cmd := exec.Command("/shim", arg)
-		cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{Chroot: root}
-		if out, err := cmd.Output(); err != nil || len(out) == 0 {
-			t.Errorf("%s in an empty root: %q, %v, want an answer", arg, out, err)
-		}
-	}
 }

@@ -174,35 +174,24 @@ func group(f *fakecontainerd.Fake, members int) (*fakecontainerd.Shim, []*fakeco
 }
 
 // containerd up to 2.3 calls delete for the pause container alone, and leaves the others running (containerd#10727).
-func TestDelete_OneCommandEndsAllThatAKilledShimHad(t *testing.T) {
+func TestDelete_OneCommandEndsAllThatAKilledShimHadInTime(t *testing.T) {
 	harness.OursOnly(t, "who cleans up knows all that a shim had")
-	f := newFake(t)
-	s, bundles := group(f, 3)
-	kill(f, s)
-	r, err := f.DeleteCommand(bundles[0])
-	f.Must(err, "delete")
-	if r.GetExitStatus() != 137 || r.GetPid() == 0 {
-		t.Errorf("delete = %v, want pid and status 137", r)
-	}
-	wantAllEnded(f, bundles...)
-}
-
-func TestDelete_ThirtyContainersOfAKilledShimEndInTime(t *testing.T) {
-	harness.OursOnly(t, "who cleans up knows all that a shim had")
-	f := newFake(t)
-	s, bundles := group(f, 30)
-	kill(f, s)
-	began := time.Now()
-	_, err := f.DeleteCommand(bundles[0])
-	f.Must(err, "delete")
-	if took := time.Since(began); took > deleteLimit {
-		t.Errorf("delete of a pod with 30 containers took %v, containerd allows %v", took, deleteLimit)
-	} else {
-		t.Logf("delete of a pod with 30 containers took %v", took)
-	}
-	f.Scope().Check(t)
-	for _, b := range bundles {
-		f.Remove(b)
+	for _, containers := range []int{3, 30} {
+		t.Run(fmt.Sprint(containers), func(t *testing.T) {
+			f := newFake(t)
+			s, bundles := group(f, containers)
+			kill(f, s)
+			began := time.Now()
+			r, err := f.DeleteCommand(bundles[0])
+			f.Must(err, "delete")
+			if took := time.Since(began); took > deleteLimit {
+				t.Errorf("delete took %v, containerd allows %v", took, deleteLimit)
+			}
+			if r.GetExitStatus() != 137 || r.GetPid() == 0 {
+				t.Errorf("delete = %v, want pid and status 137", r)
+			}
+			wantAllEnded(f, bundles...)
+		})
 	}
 }
 
@@ -450,22 +439,4 @@ func TestCreate_NamesTheKernelThatAMountNeeds(t *testing.T) {
 	f.WantError(err, errdefs.ErrNotImplemented, "/mnt", "Linux 5.12")
 	f.Remove(b)
 	s.End()
-}
-
-// A kernel before 5.12 is asked once for each of the two uses of mount_setattr, not by each container.
-func TestCreate_WithoutMountSetattrIsKnown(t *testing.T) {
-	harness.OursOnly(t, "starts containers without libcontainer")
-	f := newFake(t)
-	b := f.Bundle("c", nil, "sleep", "1000")
-	s := f.Shim(b)
-	faults := harness.Inject(t, harness.Fault{Call: "mount_setattr", Err: "ENOSYS"})
-	detach := faults.Into(s.Pid)
-	s.Run(b)
-	other := f.Bundle("c2", nil, "sleep", "1000")
-	s.Run(other)
-	detach()
-	if got := faults.Hits(); got != 2 { // for the file systems of a container, and for /dev/null
-		t.Errorf("mount_setattr was tried %d times, want twice", got)
-	}
-	endAll(f, s, b, other)
 }

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containerd/containerd/api/events"
 	task "github.com/containerd/containerd/api/runtime/task/v3"
@@ -132,84 +131,39 @@ func TestDelete_IsAnsweredWhenItsEventIsDelivered(t *testing.T) {
 	f.Remove(b)
 }
 
-func TestShim_OutlivesTheFirstContainerOfItsGroup(t *testing.T) {
+const groupKey = "io.containerd.runc.v2.group"
+
+// The directory in which the shim was started goes with the bundle of its first container.
+func TestShim_OutlivesTheFirstContainerOfItsGroupAndKeepsNothingOfOthers(t *testing.T) {
 	f := newFake(t)
-	const key = "io.containerd.runc.v2.group"
-	first := f.Bundle("first", annotate(key, "group"), "sleep", "1000")
+	first := f.Bundle("first", annotate(groupKey, "group"), "sleep", "1000")
 	s := f.Shim(first)
 	s.Run(first)
-	second := f.Bundle("second", annotate(key, "group"), "sleep", "1000")
-	_, err := f.Start(second, fakecontainerd.Params, nil)
-	f.Must(err, "start for second")
-	s.Run(second)
-	s.KillAndDelete(first) // and with its bundle the directory in which the shim was started
-	third := f.Bundle("third", annotate(key, "group"), "sleep", "1000")
-	a, err := f.Start(third, fakecontainerd.Params, nil)
-	f.Must(err, "start for third")
-	if a.Address != s.Answer.Address {
-		t.Errorf("address for third = %q, want the group's, %q", a.Address, s.Answer.Address)
-	}
-	s.Run(third)
-	s.RunExec("third", "e1", "true")
-	s.KillAndDelete(second)
-	s.KillAndDelete(third)
-	s.End()
-}
-
-func TestShim_KeepsNothingOfContainersThatAreGone(t *testing.T) {
-	f := newFake(t)
-	pod := f.Bundle("pod", annotate(groupKey, "pod"), "sleep", "1000")
-	s := f.Shim(pod)
-	s.Run(pod)
-	app := func(id string) {
-		b := f.Bundle(id, annotate(groupKey, "pod"), "sleep", "1000")
-		_, err := f.Start(b, fakecontainerd.Params, nil)
+	add := func(id string) *fakecontainerd.Bundle {
+		b := f.Bundle(id, annotate(groupKey, "group"), "sleep", "1000")
+		a, err := f.Start(b, fakecontainerd.Params, nil)
 		f.Must(err, "start for "+id)
+		if a.Address != s.Answer.Address {
+			t.Errorf("address for %s = %q, want the group's, %q", id, a.Address, s.Answer.Address)
+		}
 		s.Run(b)
 		s.RunExec(id, "e1", "sleep", "1000") // not deleted by anybody: it goes with its container
-		s.KillAndDelete(b)
+		return b
 	}
-	app("warm")
+	stays := add("stays")
+	s.KillAndDelete(first)
+	s.KillAndDelete(add("warm"))
 	before, err := harness.ReadUsage(s.Pid)
 	f.Must(err, "usage")
 	for i := range 15 {
-		app(fmt.Sprintf("app%d", i))
+		s.KillAndDelete(add(fmt.Sprintf("app%d", i)))
 	}
 	harness.CheckUsage(t, s.Pid, before, 5)
 	if zombies := harness.Zombies(s.Pid); len(zombies) > 0 {
 		t.Errorf("shim has not collected %v", zombies)
 	}
-	s.KillAndDelete(pod)
+	s.KillAndDelete(stays)
 	s.End()
-}
-
-const groupKey = "io.containerd.runc.v2.group"
-
-func TestDelete_RemovesAContainerWhoseCreateWasCutShort(t *testing.T) {
-	harness.OursOnly(t, "a create that is cut short leaves no cgroup")
-	f := newFake(t)
-	gate := harness.NewGate(f, f.Dir)
-	b := f.Bundle("c1", gate.InCreate, "sleep", "1000")
-	s := f.Shim(b)
-	created := make(chan error, 1)
-	go func() {
-		_, err := s.Create(f.Ctx, b.CreateRequest())
-		created <- err
-	}()
-	gate.WaitReached()
-	kill(f, s)
-	if err := <-created; err == nil {
-		t.Error("Create of a shim that was killed = nil")
-	}
-	began := time.Now()
-	_, err := f.DeleteCommand(b)
-	f.Must(err, "delete")
-	if took := time.Since(began); took > deleteLimit {
-		t.Errorf("delete took %v, containerd allows %v", took, deleteLimit)
-	}
-	gate.Open() // the hook was the shim's child and is nobody's now
-	f.Scope().Check(t)
-	f.Remove(b)
 }
 
 // glutton asks for more memory than little allows, and uses it.

@@ -3,10 +3,7 @@
 
 package fakecontainerd_test
 
-import (
-	"regexp"
-	"slices"
-)
+import "regexp"
 
 // sweepErrors are those of a machine that lacks something, or of a signal.
 var sweepErrors = []string{"ENOMEM", "EMFILE", "ENFILE", "ENOSPC", "EIO", "EINTR", "EAGAIN"}
@@ -54,55 +51,3 @@ var againForNothing = regexp.MustCompile(
 func waitsForEver(line string) bool {
 	return forkPipe.MatchString(line) || againForNothing.MatchString(line)
 }
-
-// cannot lists, for an error, the calls that have it neither in their manual pages nor in what the kernel returns for
-// them: a failure with it is none of this world. Errors that are not here may come of any call.
-var cannot = map[string][]string{
-	// Want of descriptors: only what makes one says so.
-	"EMFILE": exceptFor(makesDescriptor),
-	"ENFILE": exceptFor(makesDescriptor),
-	// Want of space: only what makes or extends a file, a mount, a watch or a namespace says so.
-	"ENOSPC": exceptFor([]string{
-		"openat", "openat2", "write", "pwrite64", "writev", "mkdirat", "symlinkat", "linkat", "renameat", "renameat2", "mknodat",
-		"ftruncate", "splice", "sendfile", "copy_file_range", "inotify_add_watch", "epoll_ctl", "unshare", "clone", "clone3",
-		"setns", "mount", "move_mount", "open_tree", "fsmount", "fsconfig", "ioctl", "keyctl", "fchmod", "fchmodat", "fchown",
-		"fchownat", "lchown", "memfd_create", "unlinkat", "rmdir",
-	}),
-	// A device fails under a file, not under a process, a socket or a pipe that is being made.
-	"EIO": {
-		"dup", "dup2", "dup3", "pipe2", "memfd_create", "close_range", "poll", "ppoll", "epoll_ctl", "fcntl", "socket",
-		"socketpair", "connect", "bind", "listen", "accept4", "getsockopt", "setsockopt", "getsockname", "getpeername",
-		"shutdown", "sendmsg", "recvmsg", "sendto", "recvfrom", "clone", "clone3", "vfork", "wait4", "waitid", "kill",
-		"pidfd_open", "pidfd_send_signal", "prctl", "prlimit64", "setpgid", "setsid", "setgroups", "setresgid", "setresuid",
-		"capset", "capget", "keyctl", "seccomp", "setns", "unshare", "sethostname", "getrandom", "umask", "inotify_init1",
-	},
-	// A signal ends only a wait.
-	"EINTR": exceptFor([]string{
-		"openat", "openat2", "read", "pread64", "write", "pwrite64", "writev", "flock", "statfs", "fstatfs", "ftruncate",
-		"splice", "sendfile", "copy_file_range", "fcntl", "dup2", "dup3", "poll", "ppoll", "connect", "accept4", "sendmsg",
-		"recvmsg", "sendto", "recvfrom", "wait4", "waitid", "getrandom", "keyctl", "seccomp", "ioctl", "clone", "clone3",
-		"mount", "umount2", "fsconfig", "fsmount", "execve", "execveat", "unlinkat", "mkdirat", "rmdir", "renameat2", "unshare",
-	}),
-	// Try again: what does not wait, and limits of processes.
-	"EAGAIN": exceptFor([]string{
-		"openat", "openat2", "read", "pread64", "write", "pwrite64", "writev", "flock", "splice", "sendfile", "copy_file_range",
-		"fcntl", "poll", "ppoll", "connect", "bind", "accept4", "sendmsg", "recvmsg", "sendto", "recvfrom", "getrandom",
-		"clone", "clone3", "vfork", "execve", "execveat", "setresuid", "pidfd_send_signal", "kill", "umount2", "waitid", "wait4",
-		"mount", "ioctl", "pipe2", "seccomp", "keyctl", "unshare",
-	}),
-}
-
-// makesDescriptor are the calls that return one.
-var makesDescriptor = []string{
-	"openat", "openat2", "inotify_init1", "fcntl", "dup", "dup2", "dup3", "pipe2", "memfd_create", "socket", "socketpair",
-	"accept4", "clone", "clone3", "execve", "execveat", "pidfd_open", "seccomp", "setns", "mount", "open_tree", "fsopen",
-	"fsmount", "fspick", "ioctl", "recvmsg",
-}
-
-// exceptFor is all calls but some.
-func exceptFor(some []string) []string {
-	return slices.DeleteFunc(slices.Clone(sweepCalls), func(c string) bool { return slices.Contains(some, c) })
-}
-
-// possible lists the calls that may fail with an error.
-func possible(errno string) []string { return exceptFor(cannot[errno]) }

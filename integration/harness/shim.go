@@ -225,11 +225,6 @@ func (g *Gate) Hook() specs.Hook {
 	}
 }
 
-// InCreate is a change of a spec that puts the gate into Create.
-func (g *Gate) InCreate(s *specs.Spec) {
-	s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{g.Hook()}}
-}
-
 // WaitReached waits until the operation stands at the gate.
 func (g *Gate) WaitReached() {
 	g.tb.Helper()
