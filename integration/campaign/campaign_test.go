@@ -31,7 +31,7 @@ func TestCampaign_FindsNothing(t *testing.T) {
 	began := time.Now()
 	ctx, enough := context.WithCancel(t.Context())
 	defer enough()
-	w := Worker{Programs: programs, Isolation: isolation, Seed: 1, Mix: mix, Shrink: time.Minute}
+	w := Worker{Programs: programs, Isolation: isolation, Seed: 1, Mix: mix}
 	err := w.Work(ctx, func(r Report) {
 		sum.Add(r.Totals)
 		if r.Failure != nil {

@@ -15,8 +15,8 @@
 // possible in none of them is a violation, as is an event that breaks one of the promises P1 to P7 of pkg/process. Two
 // steps at once must answer as if one had come after the other.
 //
-// A failure is a list of steps, of which [Shrink] finds the fewest that still fail. Any part of a list of steps is a
-// list of steps: the model knows what each operation answers in each state.
+// A failure is a list of steps. Any part of a list of steps is a list of steps: the model knows what each operation
+// answers in each state.
 //
 // # Goroutines
 //

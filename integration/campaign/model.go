@@ -46,22 +46,13 @@ func (m *model) results(s Step) []result {
 			}
 			continue
 		}
-		list = append(list, w.whileDeleted(s, *companion, false)...)
-		list = append(list, w.whileDeleted(*companion, s, true)...)
-		list = append(list, w.whileStarting(s, *companion, false)...)
-		list = append(list, w.whileStarting(*companion, s, true)...)
-		for _, first := range w.apply(s) {
-			for _, between := range closure([]world{first.next}) {
-				for _, second := range between.apply(*companion) {
-					list = append(list, result{[2]string{first.answer, second.answer}, second.next})
-				}
-			}
-		}
-		for _, first := range w.apply(*companion) {
-			for _, between := range closure([]world{first.next}) {
-				for _, second := range between.apply(s) {
-					list = append(list, result{[2]string{second.answer, first.answer}, second.next})
-				}
+		for _, how := range []func(w world, s, other Step) []result{
+			world.whileDeleted, world.whileStarting, world.inTurn,
+		} {
+			list = append(list, how(w, s, *companion)...)
+			for _, r := range how(w, *companion, s) {
+				r.answers[0], r.answers[1] = r.answers[1], r.answers[0]
+				list = append(list, r)
 			}
 		}
 	}
@@ -72,13 +63,9 @@ func (m *model) results(s Step) []result {
 // started is killed first, and the other step may find it like that. Of two Deletes both may succeed: containerd takes
 // a task that its shim does not know any more for deleted. After that it closes the connection to the shim, under
 // whatever else it asks.
-func (w world) whileDeleted(s, other Step, swap bool) []result {
-	if s.Op != Delete || s.Exec != noExec && other.Op != Start {
+func (w world) whileDeleted(s, other Step) (list []result) {
+	if s.Op != Delete || s.Exec != noExec {
 		return nil
-	}
-	var list []result
-	if s.Exec != noExec {
-		return w.whileStarted(s, other, swap)
 	}
 	for _, o := range w.apply(s) {
 		var answers []string
@@ -97,42 +84,16 @@ func (w world) whileDeleted(s, other Step, swap bool) []result {
 			}
 		}
 		for _, answer := range answers {
-			r := result{[2]string{o.answer, answer}, o.next}
-			if swap {
-				r.answers[0], r.answers[1] = r.answers[1], r.answers[0]
-			}
-			list = append(list, r)
-		}
-	}
-	return list
-}
-
-// whileStarted lists what else can come of the Delete of an exec and its Start at the same time. It may start, end and
-// be deleted before containerd asks for its state, which is the last that its Start does.
-func (w world) whileStarted(s, start Step, swap bool) []result {
-	if start.Exec != s.Exec || w.execs[s.Exec].phase != created {
-		return nil
-	}
-	var list []result
-	for _, first := range w.apply(start) {
-		for _, between := range closure([]world{first.next}) {
-			for _, o := range between.apply(s) {
-				if !isError(o.answer) {
-					r := result{[2]string{o.answer, notFound}, o.next}
-					if swap {
-						r.answers[0], r.answers[1] = r.answers[1], r.answers[0]
-					}
-					list = append(list, r)
-				}
-			}
+			list = append(list, result{[2]string{o.answer, answer}, o.next})
 		}
 	}
 	return list
 }
 
 // whileStarting lists what else can come of a Kill or a Delete of an exec and its Start at the same time, which they
-// end. A program that runs by then is killed.
-func (w world) whileStarting(s, start Step, swap bool) []result {
+// end. A program that runs by then is killed. It may also start, end and be deleted before containerd asks for its
+// state, which is the last that its Start does.
+func (w world) whileStarting(s, start Step) (list []result) {
 	if s.Op != Kill && s.Op != Delete || start.Op != Start || s.Exec == noExec || start.Exec != s.Exec ||
 		w.execs[s.Exec].phase != created {
 		return nil
@@ -140,21 +101,35 @@ func (w world) whileStarting(s, start Step, swap bool) []result {
 	failed, ran := w, w
 	failed.execs[s.Exec].phase, failed.execs[s.Exec].code = stopped, unknownCode
 	ran.execs[s.Exec].phase, ran.execs[s.Exec].killed = running, true
-	list := []result{{[2]string{ok, anyError}, failed}, {[2]string{ok, ok}, ran}}
-	if s.Op == Delete {
-		list = nil
-		for _, next := range append(closure([]world{ran}), failed) {
-			if next.execs[s.Exec].phase != stopped {
-				continue
-			}
+	if s.Op == Kill {
+		return []result{{[2]string{ok, anyError}, failed}, {[2]string{ok, ok}, ran}}
+	}
+	for _, next := range append(closure([]world{ran}), failed) {
+		if next.execs[s.Exec].phase == stopped {
 			answer := fmt.Sprintf("ok %d", next.execs[s.Exec].code)
 			next.execs[s.Exec] = proc{}
 			list = append(list, result{[2]string{answer, anyError}, next}, result{[2]string{answer, ok}, next})
 		}
 	}
-	for i := range list {
-		if swap {
-			list[i].answers[0], list[i].answers[1] = list[i].answers[1], list[i].answers[0]
+	for _, first := range w.apply(start) {
+		for _, between := range closure([]world{first.next}) {
+			for _, o := range between.apply(s) {
+				if !isError(o.answer) {
+					list = append(list, result{[2]string{o.answer, notFound}, o.next})
+				}
+			}
+		}
+	}
+	return list
+}
+
+// inTurn lists what can come of two steps one after the other.
+func (w world) inTurn(s, other Step) (list []result) {
+	for _, first := range w.apply(s) {
+		for _, between := range closure([]world{first.next}) {
+			for _, second := range between.apply(other) {
+				list = append(list, result{[2]string{first.answer, second.answer}, second.next})
+			}
 		}
 	}
 	return list

@@ -55,10 +55,6 @@ func (m *model) step(ctx context.Context, sys system, s Step) error {
 	return m.observe(s, sys.do(ctx, s))
 }
 
-// same reports whether two lists of violations have the same cause, as far as one can tell: their first is of the same
-// kind.
-func same(a, b []Violation) bool { return len(a) > 0 && len(b) > 0 && a[0].Kind == b[0].Kind }
-
 // texts joins violations for a person.
 func texts(list []Violation) string {
 	var lines []string

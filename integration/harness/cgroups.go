@@ -4,7 +4,6 @@
 package harness
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -29,22 +29,16 @@ func CgroupMode() string {
 	return "v1"
 }
 
-// CgroupRoots lists where cgroup hierarchies are mounted: all of v1's and v2's.
+// CgroupRoots lists where cgroup hierarchies are mounted, all of v1's and v2's, without those that another mount hides.
 func CgroupRoots() ([]string, error) {
-	all, err := cgroupMounts()
+	all, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return m.FSType != "cgroup" && m.FSType != "cgroup2" || unix.Access(m.Mountpoint, unix.F_OK) != nil, false
+	})
 	var roots []string
 	for _, m := range all {
-		roots = append(roots, m.point)
+		roots = append(roots, m.Mountpoint)
 	}
 	return roots, err
-}
-
-// cgroupMounts lists the mounts of cgroup hierarchies, without those that another mount hides.
-func cgroupMounts() ([]mount, error) {
-	all, err := mounts()
-	return slices.DeleteFunc(all, func(m mount) bool {
-		return m.fstype != "cgroup" && m.fstype != "cgroup2" || unix.Access(m.point, unix.F_OK) != nil
-	}), err
 }
 
 // cgroupsBelow lists the cgroups below path (not path itself) in every hierarchy, children before parents.
@@ -148,98 +142,15 @@ func CgroupFilePath(path, v1, v2 string) (string, error) {
 	return "", fmt.Errorf("cgroup %s: neither %s nor %s: %w", path, v1, v2, fs.ErrNotExist)
 }
 
-// DyingCgroups counts the cgroups of the machine that were removed and that the kernel still has, as of the controller
-// that has most of them.
-func DyingCgroups() (int, error) {
-	all, err := cgroupMounts()
-	if err != nil {
-		return 0, err
-	}
-	most := 0
-	for _, m := range all {
-		if m.fstype != "cgroup2" {
-			continue
-		}
-		text, err := os.ReadFile(filepath.Join(m.point, "cgroup.stat"))
-		if err != nil {
-			return 0, err
-		}
-		_, rest, _ := strings.Cut(string(text), "nr_dying_descendants ")
-		if fields := strings.Fields(rest); len(fields) > 0 {
-			if n, err := strconv.Atoi(fields[0]); err == nil {
-				most = max(most, n)
-			}
-		}
-	}
-	// v1 does not say. It counts all, and there is a directory for each that was not removed.
-	counts, err := os.ReadFile("/proc/cgroups")
-	if errors.Is(err, fs.ErrNotExist) {
-		return most, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	roots, err := CgroupRoots()
-	for line := range strings.Lines(string(counts)) {
-		fields := strings.Fields(line) // controller, hierarchy, cgroups, enabled
-		i := slices.IndexFunc(roots, func(root string) bool { return len(fields) > 2 && filepath.Base(root) == fields[0] })
-		if i < 0 || fields[1] == "0" {
-			continue
-		}
-		n, e := strconv.Atoi(fields[2])
-		most, err = max(most, n-directories(roots[i])), errors.Join(err, e)
-	}
-	return most, err
-}
-
-// directories counts the directories at and below root.
-func directories(root string) int {
-	n := 0
-	_ = filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error { // what goes meanwhile does not count
-		if err == nil && d.IsDir() {
-			n++
-		}
-		return nil
-	})
-	return n
-}
-
-// mount is a line of /proc/self/mountinfo.
-type mount struct {
-	point  string
-	fstype string
-}
-
-// mounts lists the mounts of this process's namespace, the latest last.
-func mounts() ([]mount, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // opened for reading only
-	var list []mount
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		before, after, _ := strings.Cut(lines.Text(), " - ")
-		fields, fstype := strings.Fields(before), strings.Fields(after)
-		if len(fields) < 5 || len(fstype) < 1 {
-			return nil, fmt.Errorf("mountinfo: line %q", lines.Text())
-		}
-		list = append(list, mount{point: fields[4], fstype: fstype[0]})
-	}
-	return list, lines.Err()
-}
-
 // mountsBelow lists the mount points below dir, the latest first. What is mounted at dir itself was there before.
 func mountsBelow(dir string) ([]string, error) {
-	all, err := mounts()
+	all, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return !strings.HasPrefix(m.Mountpoint, dir+"/"), false
+	})
 	var points []string
-	for _, m := range all {
-		if strings.HasPrefix(m.point, dir+"/") {
-			points = append(points, m.point)
-		}
+	for _, m := range slices.Backward(all) {
+		points = append(points, m.Mountpoint)
 	}
-	slices.Reverse(points)
 	return points, err
 }
 
@@ -278,20 +189,4 @@ func LoopbackUp() error {
 		return fmt.Errorf("switch lo on: %w", err)
 	}
 	return nil
-}
-
-// NetworkNamespaces counts those of the machine, with those that nothing but a descriptor or the kernel itself holds.
-// It reports false where the kernel does not say.
-func NetworkNamespaces() (int, bool) {
-	text, err := os.ReadFile("/proc/slabinfo")
-	if err != nil {
-		return 0, false
-	}
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "net_namespace" {
-			n, err := strconv.Atoi(fields[1])
-			return n, err == nil
-		}
-	}
-	return 0, false
 }

@@ -4,12 +4,13 @@
 package harness
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,9 +55,8 @@ func TestLeaks_EveryKindIsFoundAndRemoved(t *testing.T) {
 	if _, err := shim.StdinPipe(); err != nil { // what read waits for
 		t.Fatal(err)
 	}
-	started, ended := make(chan error, 1), make(chan struct{})
-	go run(shim, started, ended)
-	if err := <-started; err != nil {
+	ended, err := Spawn(shim)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { <-ended }) // Remove kills it
@@ -68,7 +68,7 @@ func TestLeaks_EveryKindIsFoundAndRemoved(t *testing.T) {
 			"file " + s.Dirs[0] + "/c", "file " + StateRoot(s.Namespace) + "/c",
 		} {
 			if !strings.Contains(text, want) {
-				return &missing{want, text}
+				return fmt.Errorf("want %s in:\n%s", want, text)
 			}
 		}
 		return nil
@@ -76,19 +76,13 @@ func TestLeaks_EveryKindIsFoundAndRemoved(t *testing.T) {
 	if err := s.Remove(); err != nil {
 		t.Fatal(err)
 	}
-	if err := poll(time.Second, func() error {
+	Eventually(t, "nothing is left", func() error {
 		if leaks := s.Leaks(); len(leaks) != 0 {
-			return &missing{"nothing", strings.Join(leaks, "\n")}
+			return errors.New(strings.Join(leaks, "\n"))
 		}
 		return nil
-	}); err != nil {
-		t.Error(err)
-	}
+	})
 }
-
-type missing struct{ want, text string }
-
-func (m *missing) Error() string { return "want " + m.want + " in:\n" + m.text }
 
 func TestLeaks_ScopeOfNoTestIsRefused(t *testing.T) {
 	for _, s := range []Scope{

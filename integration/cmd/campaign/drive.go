@@ -23,7 +23,6 @@ import (
 
 // told is what the goroutine of a worker's process passes on: a report, or the end of the process.
 type told struct {
-	worker int
 	report *campaign.Report
 	err    error
 }
@@ -33,14 +32,13 @@ type driver struct {
 	settings
 	result    campaign.Result
 	news      chan told
-	stdins    []io.Closer  // of the workers, whose end ends them
-	ended     int          // workers
-	shrinking map[int]bool // workers that look for fewer steps after a failure
+	stdins []io.Closer // of the workers, whose end ends them
+	ended  int         // workers
 }
 
 // drive runs the workers until it is time to end, and prints what they did and found.
 func drive(ctx context.Context, s settings, programs harness.Env) error {
-	d := driver{settings: s, news: make(chan told), shrinking: map[int]bool{}}
+	d := driver{settings: s, news: make(chan told)}
 	var err error
 	if d.result, err = campaign.NewResult(ctx, programs, s.seed); err != nil {
 		return err
@@ -80,7 +78,7 @@ func (d *driver) start(number int) error {
 		return err
 	}
 	cmd := exec.Command(self, "-seed", strconv.FormatUint(d.seed, 10), "-runtime", d.runtime, "-mix", d.mix.String(),
-		"-shrink", d.shrink.String(), "-keep-going="+strconv.FormatBool(d.keepGoing),
+		"-keep-going="+strconv.FormatBool(d.keepGoing),
 		"-trace="+strconv.FormatBool(d.trace), "-worker", strconv.Itoa(number))
 	cmd.Stderr = os.Stderr
 	// An interrupt from the terminal is for this process, which then ends the others.
@@ -103,19 +101,19 @@ func (d *driver) start(number int) error {
 			if reports.Decode(&r) != nil {
 				break
 			}
-			d.news <- told{worker: number, report: &r}
+			d.news <- told{report: &r}
 		}
 		err := cmd.Wait()
 		if err != nil {
 			err = fmt.Errorf("worker %d: %w", number, err)
 		}
-		d.news <- told{worker: number, err: err}
+		d.news <- told{err: err}
 	}()
 	return nil
 }
 
 // follow takes what the workers tell until it is time to end, or one has failed.
-func (d *driver) follow(ctx context.Context) (failed error) {
+func (d *driver) follow(ctx context.Context) error {
 	var timeUp <-chan time.Time
 	if d.length > 0 {
 		timeUp = time.After(d.length)
@@ -125,26 +123,24 @@ func (d *driver) follow(ctx context.Context) (failed error) {
 	for d.ended < d.workers {
 		select {
 		case t := <-d.news:
-			failed = errors.Join(failed, d.take(t))
-			if failed != nil && len(d.shrinking) == 0 {
-				return failed
+			if err := d.take(t); err != nil {
+				return err
 			}
 		case <-tick.C:
 			fmt.Println(d.result)
 		case <-timeUp:
-			return failed
+			return nil
 		case <-ctx.Done():
-			return failed
+			return nil
 		}
 	}
-	return failed
+	return nil
 }
 
 // take counts what a worker tells. The error says that a worker has failed.
 func (d *driver) take(t told) error {
 	if t.report == nil {
 		d.ended++
-		delete(d.shrinking, t.worker)
 		return t.err
 	}
 	d.result.Totals.Add(t.report.Totals)
@@ -161,13 +157,6 @@ func (d *driver) take(t told) error {
 		return nil
 	}
 	fmt.Printf("\n%v-replay %s does them again\n", *f, name)
-	if f.Shrunk {
-		return nil
-	}
-	if d.shrink > 0 {
-		d.shrinking[t.worker] = true
-		fmt.Println("looking for fewer steps")
-	}
 	return fmt.Errorf("seed %d, worker %d, round %d, step %d", f.Seed, f.Worker, f.Round, f.Step)
 }
 

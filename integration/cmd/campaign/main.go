@@ -8,9 +8,8 @@
 //	campaign -replay FILE [-times 20]
 //
 // At its end, and at an interrupt, it prints what it did and found as a line of JSON, which -results adds to a file.
-// After a failure it prints seed and step and the fewest steps that still fail, and writes them to a file for -replay.
-// A shim that is not this project's (-runtime io.containerd.runc.v2) goes on after a failure: what it breaks is
-// counted.
+// After a failure it prints seed and step, and writes the steps to a file for -replay, of which any may be left out. A
+// shim that is not this project's (-runtime io.containerd.runc.v2) goes on after a failure: what it breaks is counted.
 //
 // Each worker is a process. It ends when its standard input does, which is when this program ends, and reports on its
 // standard output.
@@ -41,7 +40,6 @@ type settings struct {
 	runtime   string
 	mix       campaign.Mix
 	keepGoing bool
-	shrink    time.Duration
 	results   string
 	failures  string
 	replay    string
@@ -65,7 +63,6 @@ func parse() (s settings) {
 	flag.StringVar(&s.runtime, "runtime", harness.Ours, "the shim to test")
 	flag.Var(&s.mix, "mix", "`JSON` that says how many of a thousand steps are what; length is that of a burst or a batch")
 	flag.BoolVar(&s.keepGoing, "keep-going", false, "count what is wrong and go on, as with a shim of others")
-	flag.DurationVar(&s.shrink, "shrink", 5*time.Minute, "how long to look for fewer steps after a failure")
 	flag.StringVar(&s.results, "results", "", "add what was done and found to this `file`, as a line of JSON")
 	flag.StringVar(&s.failures, "failures", "", "write failures into this `directory`; the current one by default")
 	flag.StringVar(&s.replay, "replay", "", "do the steps of a failure in this `file`")
@@ -109,7 +106,6 @@ func isolated(s settings, programs harness.Env, use func(campaign.Worker) error)
 	defer func() { err = errors.Join(err, isolation.Close()) }()
 	w := campaign.Worker{
 		Programs: programs, Isolation: isolation, Seed: s.seed, Number: s.worker, Mix: s.mix, KeepGoing: s.keepGoing,
-		Shrink: s.shrink,
 	}
 	if s.trace {
 		w.Trace = os.Stderr
@@ -146,10 +142,10 @@ func replay(ctx context.Context, s settings, programs harness.Env) error {
 		return fmt.Errorf("-replay: %w", err)
 	}
 	return isolated(s, programs, func(w campaign.Worker) error {
-		found := w.Replay(ctx, f.Steps, s.times)
+		found, err := w.Replay(ctx, f.Steps, s.times)
 		if len(found) == 0 {
 			fmt.Printf("%d steps did not fail in %d times\n", len(f.Steps), s.times)
-			return nil
+			return err
 		}
 		f.Violations = found
 		return errors.New(f.String())
