@@ -4,9 +4,6 @@
 package main
 
 import (
-	"archive/tar"
-	"compress/gzip"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -40,7 +37,7 @@ func (r release) files(work, dir, licences string) ([]file, error) {
 		"copyright": name + " is licensed under the Apache License 2.0, which follows.\n\n" + string(own) +
 			"\n" + licences,
 	} {
-		if err := writeText(filepath.Join(work, name), text); err != nil {
+		if err := os.WriteFile(filepath.Join(work, name), []byte(text), 0o644); err != nil {
 			return nil, err
 		}
 	}
@@ -113,7 +110,7 @@ func (r release) completions(work string) ([]file, error) {
 			return nil, fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
 		}
 		source := filepath.Join(work, tool+"."+shell)
-		if err := writeText(source, string(text)); err != nil {
+		if err := os.WriteFile(source, text, 0o644); err != nil {
 			return nil, err
 		}
 		files = append(files, file{source: source, archive: "completions/" + tool + "." + shell, system: system, mode: 0o644})
@@ -122,68 +119,29 @@ func (r release) completions(work string) ([]file, error) {
 }
 
 // archive writes a tar archive of one directory, which belongs to root.
-func (r release) archive(to string, files []file) (err error) {
-	f, err := create(to)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	compressed := gzip.NewWriter(f)
-	w := tar.NewWriter(compressed)
+func (r release) archive(to, work string, files []file) error {
 	top := strings.TrimSuffix(filepath.Base(to), ".tar.gz")
-	made := map[string]bool{}
-	for _, file := range files {
-		if file.archive == "" {
+	for _, f := range files {
+		if f.archive == "" {
 			continue
 		}
-		inside := path.Join(top, file.archive)
-		for _, dir := range parents(inside) {
-			if made[dir] {
-				continue
-			}
-			made[dir] = true
-			header := tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755, ModTime: r.made}
-			if err := w.WriteHeader(&header); err != nil {
-				return err
-			}
-		}
-		data, err := os.ReadFile(file.source)
-		if err != nil {
+		name := filepath.Join(work, top, f.archive)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			return err
 		}
-		header := tar.Header{
-			Typeflag: tar.TypeReg, Name: inside, Mode: int64(file.mode), Size: int64(len(data)), ModTime: r.made,
-		}
-		if err := w.WriteHeader(&header); err != nil {
-			return err
-		}
-		if _, err := w.Write(data); err != nil {
+		if err := copyFile(name, f.source, f.mode); err != nil {
 			return err
 		}
 	}
-	return errors.Join(w.Close(), compressed.Close())
+	return command(work, "tar", "--create", "--file", to, "--use-compress-program", "gzip -n", "--format=ustar",
+		"--sort=name", fmt.Sprintf("--mtime=@%d", r.made.Unix()), "--owner=root:0", "--group=root:0", "--mode=u=rwX,go=rX", top)
 }
 
-// create opens a file of the release for writing.
-func create(name string) (*os.File, error) {
-	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-}
-
-func writeText(name, text string) error {
-	f, err := create(name)
-	if err != nil {
-		return err
+func command(dir, name string, arg ...string) error {
+	cmd := exec.Command(name, arg...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, out)
 	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
-}
-
-// parents lists the directories above a relative path, the topmost first.
-func parents(of string) []string {
-	var dirs []string
-	for dir := path.Dir(of); dir != "."; dir = path.Dir(dir) {
-		dirs = append(dirs, dir)
-	}
-	slices.Reverse(dirs)
-	return dirs
+	return nil
 }

@@ -9,7 +9,6 @@
 package main
 
 import (
-	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -87,7 +86,8 @@ func run(args []string) error {
 			return fmt.Errorf("%s: %w", arch, err)
 		}
 	}
-	return writeSums(r.out)
+	// As `sha256sum -c` reads it.
+	return command(r.out, "sh", "-c", `rm -f SHA256SUMS && sums=$(sha256sum -- *) && echo "$sums" >SHA256SUMS`)
 }
 
 // makeFor writes all files for one processor, of the binaries in dir.
@@ -137,7 +137,11 @@ func (r release) makeFor(arch, dir string) (err error) {
 			return err
 		}
 	}
-	return r.archive(filepath.Join(r.out, fmt.Sprintf("%s-%s-linux-%s.tar.gz", name, r.version, arch)), files)
+	out, err := filepath.Abs(r.out)
+	if err != nil {
+		return err
+	}
+	return r.archive(filepath.Join(out, fmt.Sprintf("%s-%s-linux-%s.tar.gz", name, r.version, arch)), work, files)
 }
 
 func copyFile(to, from string, mode os.FileMode) error {
@@ -149,26 +153,4 @@ func copyFile(to, from string, mode os.FileMode) error {
 		return err
 	}
 	return os.Chmod(to, mode) // that the umask says otherwise is of no matter
-}
-
-const sums = "SHA256SUMS"
-
-// writeSums writes a line for each file of dir, as `sha256sum -c` reads it.
-func writeSums(dir string) error {
-	entries, err := os.ReadDir(dir) // in the order of names
-	if err != nil {
-		return err
-	}
-	var text strings.Builder
-	for _, e := range entries {
-		if e.Name() == sums {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&text, "%x  %s\n", sha256.Sum256(data), e.Name())
-	}
-	return writeText(filepath.Join(dir, sums), text.String())
 }

@@ -64,7 +64,7 @@ func (r release) writeSBOM(to, program, binary string, linked []part) error {
 			return err
 		}
 	}
-	f, err := create(to)
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
