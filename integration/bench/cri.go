@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,9 +47,9 @@ const (
 func criGroup() group {
 	g := group{name: "cri", about: "pods through CRI; not with crun", measure: (*bench).cri}
 	for _, way := range ways {
-		run, create, pss := target{}, target{}, target{}
+		run, create, memory := target{}, target{}, target{}
 		if way.handler == cri.Shim {
-			run, create, pss = target{Ratio: 0.60}, target{Ratio: 0.55}, target{Ratio: 0.70}
+			run, create, memory = target{Ratio: 0.60}, target{Ratio: 0.55}, target{Ratio: 0.70}
 		}
 		for _, r := range []row{
 			{Name: rowPodRun, Unit: "ms", Target: run},
@@ -55,7 +57,7 @@ func criGroup() group {
 			{Name: rowPodExec, Unit: "ms"},
 			{Name: rowPodStop, Unit: "ms"},
 			{Name: rowPodRemove, Unit: "ms"},
-			{Name: rowPodPSS, Unit: "MiB", Target: pss},
+			{Name: rowPodPSS, Unit: "MiB", Target: memory},
 			{Name: rowPodProcesses, Unit: "count"},
 			{Name: rowPodCgroups, Unit: "count"},
 			{Name: rowPodMounts, Unit: "count"},
@@ -263,13 +265,9 @@ func (n *node) empty(
 	for _, p := range append(harness.ShimsOf(n.Address, ""), harness.InCgroup(n.parent)...) {
 		pids[p.Pid] = true
 	}
-	var pss float64
-	for pid := range pids {
-		mib, err := rollup(pid, "Pss")
-		if err != nil {
-			return err
-		}
-		pss += mib
+	sum, err := pss(slices.Collect(maps.Keys(pids))...)
+	if err != nil {
+		return err
 	}
 	mounts, err := mountCount()
 	if err != nil {
@@ -279,7 +277,7 @@ func (n *node) empty(
 	if err != nil {
 		return err
 	}
-	add(rowPodPSS, pss)
+	add(rowPodPSS, sum)
 	add(rowPodProcesses, float64(len(pids)))
 	add(rowPodMounts, float64(mounts-mountsBefore))
 	add(rowPodCgroups, float64(cgroups))

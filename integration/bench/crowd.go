@@ -68,20 +68,17 @@ func (b *bench) crowd(ctx context.Context) error {
 		if !pause(ctx, settle) {
 			return ctx.Err()
 		}
-		var sum float64
+		var shims []int
 		for _, c := range all {
 			pid, err := c.shim()
 			if err != nil {
 				return err
 			}
-			mib, err := rollup(pid, "Pss")
-			if err != nil {
-				return err
-			}
-			sum += mib
+			shims = append(shims, pid)
 		}
+		sum, err := pss(shims...)
 		b.add(rowCrowdMemory, column, sum)
-		return nil
+		return err
 	})
 }
 

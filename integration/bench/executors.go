@@ -44,19 +44,17 @@ func (b *bench) prewarm(ctx context.Context, column int, s *subject) (err error)
 	if !pause(ctx, settle) {
 		return ctx.Err()
 	}
-	var sum float64
+	var pids []int
 	for _, c := range all {
 		shim, err := c.shim()
 		if err != nil {
 			return err
 		}
-		for _, pid := range []int{int(c.task.Pid()), shim} {
-			mib, err := rollup(pid, "Pss")
-			if err != nil {
-				return err
-			}
-			sum += mib
-		}
+		pids = append(pids, int(c.task.Pid()), shim)
+	}
+	sum, err := pss(pids...)
+	if err != nil {
+		return err
 	}
 	b.add(rowPrewarmedMemory, column, sum/float64(len(all)))
 	for _, c := range all {

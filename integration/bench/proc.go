@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -32,6 +33,15 @@ func rollup(pid int, name string) (float64, error) {
 	}
 	kib, err := strconv.ParseFloat(strings.TrimSuffix(text, " kB"), 64)
 	return kib / 1024, err
+}
+
+// pss adds up the PSS of processes, in MiB.
+func pss(pids ...int) (sum float64, err error) {
+	for _, pid := range pids {
+		mib, e := rollup(pid, "Pss")
+		sum, err = sum+mib, errors.Join(err, e)
+	}
+	return sum, err
 }
 
 // cpuTime is how long the threads of a process have run, by its clock (clock_getcpuclockid(3)).

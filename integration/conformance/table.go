@@ -6,7 +6,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -71,29 +70,8 @@ func printTable(w io.Writer, tests []string, columns []column) {
 	}
 }
 
-// judgement is what the results mean. A note is for a person; a failure fails the run.
-type judgement struct {
-	notes    []remark
-	failures []remark
-}
-
-// remark is a note about some tests.
-type remark struct {
-	tests []string
-	text  string
-}
-
-func (r remark) String() string { return strings.Join(r.tests, ", ") + ": " + r.text }
-
-// add adds a test to the remark with the same text.
-func add(remarks []remark, test, text string) []remark {
-	i := slices.IndexFunc(remarks, func(r remark) bool { return r.text == text })
-	if i < 0 {
-		return append(remarks, remark{tests: []string{test}, text: text})
-	}
-	remarks[i].tests = append(remarks[i].tests, test)
-	return remarks
-}
+// judgement is what the results mean, a line for each test. A note is for a person; a failure fails the run.
+type judgement struct{ notes, failures []string }
 
 // judge compares our column with the baseline's. noCRIU is why checkpoint tests could not run on this machine, or nil.
 // With strict, as in CI, a test that was skipped for another reason fails, and so does one that fails with both.
@@ -101,14 +79,13 @@ func judge(tests []string, columns []column, noCRIU error, strict bool) judgemen
 	var j judgement
 	for _, c := range columns {
 		if c.count(pass) == 0 && c.count(fail) > 0 {
-			j.failures = add(j.failures, c.runtime, "passes no test: is it the machine?")
+			j.failures = append(j.failures, c.runtime+": passes no test: is it the machine?")
 		}
 	}
-	ours, ok := find(columns, harness.Ours)
-	if !ok {
+	ours, theirs := find(columns, harness.Ours), find(columns, baseline)
+	if ours.runtime == "" {
 		return j
 	}
-	theirs, _ := find(columns, baseline)
 	for _, name := range tests {
 		res, measure := ours.results[name], theirs.results[name].outcome
 		to, text := &j.notes, ""
@@ -129,17 +106,18 @@ func judge(tests []string, columns []column, noCRIU error, strict bool) judgemen
 		default:
 			text = "was not run: " + res.reason()
 		}
-		*to = add(*to, name, text)
+		*to = append(*to, name+": "+text)
 	}
 	return j
 }
 
-func find(columns []column, name string) (column, bool) {
-	i := slices.IndexFunc(columns, func(c column) bool { return c.runtime == name })
-	if i < 0 {
-		return column{}, false
+func find(columns []column, name string) column {
+	for _, c := range columns {
+		if c.runtime == name {
+			return c
+		}
 	}
-	return columns[i], true
+	return column{}
 }
 
 func (j judgement) print(w io.Writer) {

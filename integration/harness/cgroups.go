@@ -63,8 +63,8 @@ func cgroupsBelow(path string) ([]string, error) {
 	return found, err
 }
 
-// removeCgroups kills what is in the cgroups below path and removes them and path itself, in every hierarchy.
-func removeCgroups(path string) error {
+// RemoveCgroups kills what is in the cgroups below path and removes them and path itself, in every hierarchy.
+func RemoveCgroups(path string) error {
 	groups, err := cgroupsBelow(path)
 	for _, dir := range groups {
 		for _, thaw := range []struct{ file, value string }{{"freezer.state", "THAWED"}, {"cgroup.freeze", "0"}} {

@@ -195,7 +195,7 @@ func (s Scope) Remove() error {
 	}
 	var err error
 	for _, path := range s.cgroups() {
-		err = errors.Join(err, removeCgroups(path))
+		err = errors.Join(err, RemoveCgroups(path))
 	}
 	err = errors.Join(err, unmountBelow(s.MountsIn), os.RemoveAll(StateRoot(s.Namespace)))
 	for _, dir := range s.Dirs {
