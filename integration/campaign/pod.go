@@ -18,6 +18,9 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
+// podNamespace is CRI's.
+const podNamespace = "k8s.io"
+
 // pod runs a pod from beginning to end, its containers at the same time. After a fault that kills something of it,
 // calls may fail; it must go all the same when it is removed.
 func (e *Env) pod(ctx context.Context, s Step) string {
@@ -39,19 +42,19 @@ func (e *Env) pod(ctx context.Context, s Step) string {
 	}()
 	err := e.podLife(ctx, s)
 	<-faultDone
-	if fatal && err != nil && strings.Contains(err.Error(), "start failed") {
-		for _, shim := range hit {
-			e.removeSocket(podNamespace, shimID(shim))
+	if fatal && err != nil {
+		if strings.Contains(err.Error(), "start failed") {
+			for _, shim := range hit {
+				e.removeSocket(podNamespace, shimID(shim))
+			}
 		}
-	}
-	if fatal {
 		err = nil
 	}
 	remove := func() error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return e.removePods(ctx)
+		return e.daemon.RemovePods(ctx)
 	}
 	if e := harness.PollFor(harness.Slow(30*time.Second), remove); e != nil {
 		err = errors.Join(err, fmt.Errorf("remove the pod: %w", e))
@@ -62,17 +65,17 @@ func (e *Env) pod(ctx context.Context, s Step) string {
 	return ok
 }
 
-// podNamespace is CRI's.
-const podNamespace = "k8s.io"
-
 // podFault sends a signal to the shim of a pod, which is one that was not there before, or to one of its processes. It
-// returns the shims that it was sent to.
-func (e *Env) podFault(ctx context.Context, f Fault, before []harness.Proc) (shims []harness.Proc) {
+// returns the shims of the pod.
+func (e *Env) podFault(ctx context.Context, f Fault, before []harness.Proc) []harness.Proc {
 	select {
 	case <-time.After(f.After):
 	case <-ctx.Done():
 		return nil
 	}
+	shims := slices.DeleteFunc(e.allShims(), func(shim harness.Proc) bool {
+		return slices.ContainsFunc(before, func(p harness.Proc) bool { return p.Pid == shim.Pid })
+	})
 	var fds []int
 	switch f.Kind {
 	case KillInit:
@@ -82,13 +85,12 @@ func (e *Env) podFault(ctx context.Context, f Fault, before []harness.Proc) (shi
 	case StopContainerd:
 		fds = append(fds, open(e.daemon.Pid(), func() bool { return true }))
 	case KillHolder:
-		for _, shim := range e.newShims(before) {
+		for _, shim := range shims {
 			for _, holder := range harness.Holders(shim.Pid) {
 				fds = append(fds, open(holder.Pid, func() bool { return len(harness.Holders(shim.Pid)) > 0 }))
 			}
 		}
 	case KillShim, StopShim:
-		shims = e.newShims(before)
 		for _, shim := range shims {
 			fds = append(fds, e.openShim(shim.Pid))
 		}
@@ -97,26 +99,15 @@ func (e *Env) podFault(ctx context.Context, f Fault, before []harness.Proc) (shi
 	return shims
 }
 
-func (e *Env) newShims(before []harness.Proc) []harness.Proc {
-	return slices.DeleteFunc(e.allShims(), func(shim harness.Proc) bool {
-		return slices.ContainsFunc(before, func(p harness.Proc) bool { return p.Pid == shim.Pid })
-	})
-}
-
 // podLife runs a pod and what is in it.
 func (e *Env) podLife(ctx context.Context, s Step) error {
 	handler := cri.PodSandbox
 	if s.NoPause && e.daemon.Env.Runtime == harness.Ours {
 		handler = cri.Shim
 	}
-	var p *cri.Pod
-	err := e.cri(func() (err error) {
-		name := e.newID(&place{}, "p")
-		config := cri.PodConfig(name, e.podParent())
-		config.Linux.SecurityContext.NamespaceOptions.Pid = s.pidMode()
-		p, err = e.daemon.RunPod(ctx, handler, config)
-		return err
-	})
+	config := cri.PodConfig(e.newID(&place{}, "p"), e.podParent())
+	config.Linux.SecurityContext.NamespaceOptions.Pid = s.pidMode()
+	p, err := e.daemon.RunPod(ctx, handler, config)
 	if err != nil {
 		return err
 	}
@@ -140,49 +131,38 @@ func (s Step) pidMode() runtimeapi.NamespaceMode {
 	return runtimeapi.NamespaceMode_CONTAINER
 }
 
-// cri counts a call through CRI and makes it.
-func (e *Env) cri(call func() error) error {
-	e.count("operations")
-	return call()
-}
-
-// member runs a container of a pod, and execs in it. The first one is removed, the others are left to the pod.
+// member runs a container of a pod, and execs in it. The first one is stopped, which its program does not hear of, and
+// removed; the others are left to the pod.
 func (e *Env) member(ctx context.Context, p *cri.Pod, i int, s Step) error {
 	config := cri.ContainerConfig(fmt.Sprintf("c%d", i), forever.argv(false)...)
 	config.Linux.SecurityContext.NamespaceOptions.Pid = s.pidMode()
 	config.LogPath = ""
-	var id string
-	err := e.cri(func() (err error) {
-		id, err = p.Create(ctx, config)
-		return err
-	})
+	id, err := p.Create(ctx, config)
 	if err != nil {
 		return err
 	}
 	e.count("containers")
 	e.count("containers in pods")
 	runtime := e.daemon.Runtime
-	if err := e.cri(func() error {
-		_, err := runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
-		return err
-	}); err != nil {
+	_, err = runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
+	for n := 0; n < s.Count && err == nil; n++ {
+		err = e.execSync(ctx, id, []program{succeeds, fails, says}[n%3])
+	}
+	if err != nil || i > 0 {
 		return err
 	}
-	for n := range s.Count {
-		if err := e.cri(func() error { return e.execSync(ctx, id, []program{succeeds, fails, says}[n%3]) }); err != nil {
-			return err
-		}
-	}
-	if i > 0 {
-		return nil
-	}
-	return errors.Join(e.cri(func() error {
-		_, err := runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id})
+	_, err = runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id})
+	status, e1 := runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	_, e2 := runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	if err = errors.Join(err, e1, e2); err != nil {
 		return err
-	}), e.cri(func() error { return e.wantExited(ctx, id) }), e.cri(func() error {
-		_, err := runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
-		return err
-	}))
+	}
+	c := status.GetStatus()
+	if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || c.GetExitCode() != killed {
+		return fmt.Errorf("container %s was stopped and is %v with code %d, want exited with %d", id, c.GetState(),
+			c.GetExitCode(), killed)
+	}
+	return nil
 }
 
 // execSync runs a program in a container of a pod.
@@ -201,22 +181,4 @@ func (e *Env) execSync(ctx context.Context, id string, p program) error {
 			r.GetStdout(), code, out)
 	}
 	return nil
-}
-
-// wantExited checks what CRI says of a container that was stopped, which its program does not hear of.
-func (e *Env) wantExited(ctx context.Context, id string) error {
-	r, err := e.daemon.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
-	if err != nil {
-		return err
-	}
-	if s := r.GetStatus(); s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetExitCode() != killed {
-		return fmt.Errorf("container %s was stopped and is %v with code %d, want exited with %d", id, s.GetState(),
-			s.GetExitCode(), killed)
-	}
-	return nil
-}
-
-// removePods stops and removes all pods.
-func (e *Env) removePods(ctx context.Context) error {
-	return e.cri(func() error { return e.daemon.RemovePods(ctx) })
 }
