@@ -112,7 +112,6 @@ func TestAdapt_PIDNamespaceOfTheContainer(t *testing.T) {
 func TestSpec_DescribesThePod(t *testing.T) {
 	m := &CRIConfig{LogDirectory: "/log"}
 	m.Metadata.Name, m.Metadata.UID, m.Metadata.Namespace = "web", "u", "shop"
-	m.Linux.Resources = &Resources{CPUPeriod: 1, CPUQuota: 2, CPUShares: 3, MemoryLimit: 4}
 	config := Config{
 		CRI: m, Hostname: "web-0", CgroupParent: "/", PID: ModeContainer, Sysctls: map[string]string{"kernel.shmmni": "5"},
 	}
@@ -124,8 +123,6 @@ func TestSpec_DescribesThePod(t *testing.T) {
 		Annotations: map[string]string{
 			"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": "p1", "io.kubernetes.cri.sandbox-name": "web",
 			"io.kubernetes.cri.sandbox-namespace": "shop", "io.kubernetes.cri.sandbox-uid": "u", "io.kubernetes.cri.sandbox-log-directory": "/log",
-			"io.kubernetes.cri.sandbox-cpu-period": "1", "io.kubernetes.cri.sandbox-cpu-quota": "2", "io.kubernetes.cri.sandbox-cpu-shares": "3",
-			"io.kubernetes.cri.sandbox-memory": "4",
 		},
 		Linux: &specs.Linux{
 			CgroupsPath: "/p1", Sysctl: map[string]string{"kernel.shmmni": "5"},

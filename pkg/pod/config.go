@@ -27,14 +27,6 @@ const (
 	ModeNode      Mode = 2 // the host's
 )
 
-// String returns the mode in CRI's words.
-func (m Mode) String() string {
-	if names := [...]string{"POD", "CONTAINER", "NODE", "TARGET"}; int(m) >= 0 && int(m) < len(names) {
-		return names[m]
-	}
-	return fmt.Sprintf("NamespaceMode(%d)", int(m))
-}
-
 // Config says what a pod is.
 type Config struct {
 	CRI *CRIConfig // CRI config from which the rest was parsed; nil for an OCI configuration
@@ -74,7 +66,7 @@ func DecodeConfig(value []byte) (Config, error) {
 		case mode == ModePod:
 			c.User = &idmap.Mappings{UIDs: decodeMappings(user.UIDs), GIDs: decodeMappings(user.GIDs)}
 		case mode != ModeNode:
-			return Config{}, invalidf("userns_options.mode %s: must be %s or %s", mode, ModePod, ModeNode)
+			return Config{}, invalidf("userns_options.mode %d: must be 0 (POD) or 2 (NODE)", mode)
 		}
 	}
 	c.addDefaultSysctls()
@@ -218,8 +210,8 @@ func (r Request) check() error {
 	pods := []Mode{ModePod, ModeNode}
 	if !slices.Contains(pods, c.Network) || !slices.Contains(pods, c.IPC) ||
 		c.PID != ModeContainer && !slices.Contains(pods, c.PID) {
-		return invalidf("namespace_options: network %s, pid %s, ipc %s: must be POD or NODE, for pid also CONTAINER",
-			c.Network, c.PID, c.IPC)
+		const want = "must be 0 (POD) or 2 (NODE), for pid also 1 (CONTAINER)"
+		return invalidf("namespace_options: network %d, pid %d, ipc %d: %s", c.Network, c.PID, c.IPC, want)
 	}
 	if c.Network == ModeNode && (c.Hostname != "" || c.NetNS != "") {
 		return invalidf("hostname %q, network namespace %q: must be empty with the network mode NODE", c.Hostname, c.NetNS)

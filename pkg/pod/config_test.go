@@ -104,7 +104,7 @@ func TestDecodeConfig_RefusesGarbage(t *testing.T) {
 	testx.Must(t, err)
 	for want, value := range map[string][]byte{
 		"PodSandboxConfig of 20 bytes": []byte(`{"hostname":"web-0"}`),
-		"userns_options.mode TARGET":   mode,
+		"userns_options.mode 3":        mode,
 	} {
 		_, err := DecodeConfig(value)
 		testx.WantInvalid(t, err, want)

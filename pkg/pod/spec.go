@@ -9,7 +9,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -52,7 +51,7 @@ func (p *Pod) Spec() *specs.Spec {
 func (p *Pod) annotations() map[string]string {
 	const prefix = "io.kubernetes.cri."
 	m := p.Config.cri()
-	all := map[string]string{
+	return map[string]string{
 		prefix + "container-type":        "sandbox",
 		prefix + "sandbox-id":            p.ID,
 		prefix + "sandbox-name":          m.Metadata.Name,
@@ -60,13 +59,6 @@ func (p *Pod) annotations() map[string]string {
 		prefix + "sandbox-uid":           m.Metadata.UID,
 		prefix + "sandbox-log-directory": m.LogDirectory,
 	}
-	if r := m.Linux.Resources; r != nil {
-		all[prefix+"sandbox-cpu-period"] = strconv.FormatInt(r.CPUPeriod, 10)
-		all[prefix+"sandbox-cpu-quota"] = strconv.FormatInt(r.CPUQuota, 10)
-		all[prefix+"sandbox-cpu-shares"] = strconv.FormatInt(r.CPUShares, 10)
-		all[prefix+"sandbox-memory"] = strconv.FormatInt(r.MemoryLimit, 10)
-	}
-	return all
 }
 
 // cgroupsPath returns what CRI would give a pause container (podsandbox, getCgroupsPath).

@@ -53,7 +53,7 @@ func TestHostname_IsTheHostsByDefault(t *testing.T) {
 	host, err := os.Hostname()
 	testx.Must(t, err)
 	for _, pid := range []Mode{ModeContainer, ModePod} { // on the main thread, and in a process
-		t.Run(pid.String(), func(t *testing.T) {
+		t.Run(fmt.Sprint(pid), func(t *testing.T) {
 			p := start(t, request(t, func(r *Request) { r.Config.Hostname, r.Config.PID = "", pid }))
 			var name string
 			if err := inNamespaces(p.Pid(), unix.CLONE_NEWUTS, func() (err error) { name, err = os.Hostname(); return err }); err != nil || name != host {
@@ -259,7 +259,7 @@ func TestStart_OwnNetworkHasALoopback(t *testing.T) {
 			return nil
 		})
 		if err != nil {
-			t.Errorf("PID mode %s: %v, want lo", mode, err)
+			t.Errorf("PID mode %d: %v, want lo", mode, err)
 		}
 		if err := p.Close(); err != nil {
 			t.Error(err)

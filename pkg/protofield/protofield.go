@@ -63,30 +63,25 @@ func setNumber(field any, n uint64) {
 }
 
 func setBytes(field any, b []byte) error {
-	switch field := field.(type) {
-	case nil:
-	case *string:
-		*field = string(b)
-		return checkUTF8(*field)
-	case *map[string]string:
+	if field == nil {
+		return nil
+	}
+	if m, ok := field.(proto.Message); ok {
+		return proto.UnmarshalOptions{Merge: true}.Unmarshal(b, m)
+	}
+	switch v := reflect.ValueOf(field).Elem(); v.Kind() { //nolint:exhaustive // the others have another wire type
+	case reflect.String:
+		v.SetString(string(b))
+		return checkUTF8(v.String())
+	case reflect.Map: // of strings
 		var key, value string
 		if err := Decode(b, &key, &value); err != nil {
 			return err
 		}
-		if *field == nil {
-			*field = map[string]string{}
+		if v.IsNil() {
+			v.Set(reflect.ValueOf(map[string]string{}))
 		}
-		(*field)[key] = value
-	case proto.Message:
-		return proto.UnmarshalOptions{Merge: true}.Unmarshal(b, field)
-	default:
-		return setValue(reflect.ValueOf(field).Elem(), b)
-	}
-	return nil
-}
-
-func setValue(v reflect.Value, b []byte) error {
-	switch v.Kind() { //nolint:exhaustive // the others have another wire type
+		v.SetMapIndex(reflect.ValueOf(key), reflect.ValueOf(value))
 	case reflect.Pointer:
 		if v.IsNil() {
 			v.Set(reflect.New(v.Type().Elem()))

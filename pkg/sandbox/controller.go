@@ -75,7 +75,8 @@ type sandbox struct {
 	// Guarded by Controller.mu.
 	pod       Pod // nil while it is being created
 	stage     Stage
-	started   Started       // zero before start
+	pid       int           // of the process that holds the namespaces; 0 before start
+	spec      *specs.Spec   // nil before start
 	stop      *stop         // under way, or nil
 	died      *process.Exit // of the process that holds the namespaces; nil while it runs, or if it is the shim
 	exit      *process.Exit // nil until all containers have exited; reported when the stage is Stopped
@@ -202,18 +203,11 @@ func (p *sandbox) refuse(op string) error {
 	return fmt.Errorf("sandbox %q: cannot %s: the pod is %v: %w", p.id, op, p.stage, errdefs.ErrFailedPrecondition)
 }
 
-// Started is what StartSandbox answers.
-type Started struct {
-	Pid       int // of the process that holds the namespaces
-	CreatedAt time.Time
-	Spec      *specs.Spec
-}
-
 // Start makes the pod's namespaces, after which containers can be created. It can be retried if it fails.
-func (c *Controller) Start(ctx context.Context, sandboxID string) (Started, error) {
+func (c *Controller) Start(ctx context.Context, sandboxID string) (Status, error) {
 	p, err := c.get(sandboxID)
 	if err != nil {
-		return Started{}, err
+		return Status{}, err
 	}
 	p.op.Lock()
 	defer p.op.Unlock()
@@ -223,25 +217,25 @@ func (c *Controller) Start(ctx context.Context, sandboxID string) (Started, erro
 	}
 	c.mu.Unlock()
 	if err != nil {
-		return Started{}, err
+		return Status{}, err
 	}
 	if err := p.pod.Start(ctx); err != nil {
-		return Started{}, fmt.Errorf("sandbox %q: %w", p.id, err)
+		return Status{}, fmt.Errorf("sandbox %q: %w", p.id, err)
 	}
-	started := Started{Pid: p.pod.Pid(), CreatedAt: p.createdAt, Spec: p.pod.Spec()}
-	if err := c.tasks.SetPodPid(started.Pid); err != nil {
+	pid := p.pod.Pid()
+	if err := c.tasks.SetPodPid(pid); err != nil {
 		log.L.WithError(err).WithField("sandbox", p.id).Warn("record pid")
 	}
 	c.mu.Lock()
-	p.started = started
+	p.pid, p.spec = pid, p.pod.Spec()
 	if p.stage == Created { // else a stop waits for op
 		p.stage = Running
 	}
 	c.mu.Unlock()
-	if started.Pid != os.Getpid() {
+	if pid != os.Getpid() {
 		go c.awaitDeath(p) //nolint:gosec // ends with that process, which the stop ends at the latest
 	}
-	return started, nil
+	return c.Status(sandboxID)
 }
 
 // retryTime is the time from a failure of ShutdownIdle, or of the stop of a dead pod, to the next try.
@@ -291,13 +285,13 @@ func (c *Controller) Status(sandboxID string) (Status, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	status := Status{
-		ID: p.id, Stage: p.stage, CreatedAt: p.createdAt, Config: p.config, Spec: p.started.Spec,
+		ID: p.id, Stage: p.stage, CreatedAt: p.createdAt, Config: p.config, Spec: p.spec,
 	}
 	if p.stage == Stopped {
 		status.Exit = *p.exit
 	}
 	if (p.stage == Running || p.stage == Stopping) && p.died == nil {
-		status.Pid = p.started.Pid
+		status.Pid = p.pid
 	}
 	return status, nil
 }

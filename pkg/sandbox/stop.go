@@ -126,7 +126,7 @@ func (c *Controller) Shutdown(ctx context.Context, sandboxID string) error {
 	defer p.op.Unlock()
 	err = p.pod.Close() // once more, since the cgroups of the containers are gone now
 	c.mu.Lock()
-	pid, exit := p.started.Pid, p.exit
+	pid, exit := p.pid, p.exit
 	c.mu.Unlock()
 	if err != nil {
 		exit = nil

@@ -50,15 +50,10 @@ func Register(server *ttrpc.Server, m *task.Manager, c *sandbox.Controller, d *o
 func Intercept(
 	ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, call ttrpc.Method,
 ) (answer any, err error) {
-	start := time.Now()
 	defer func() {
-		entry := log.L.WithField("call", info.FullMethod)
 		if p := recover(); p != nil {
-			entry.Errorf("panic: %v\n%s", p, debug.Stack())
+			log.L.WithField("call", info.FullMethod).Errorf("panic: %v\n%s", p, debug.Stack())
 			err = fmt.Errorf("%s: panic, see the shim's log: %w", info.FullMethod, errdefs.ErrInternal)
-		}
-		if log.L.Logger.IsLevelEnabled(log.DebugLevel) {
-			entry.WithField("took", time.Since(start)).WithError(err).Debug("answered")
 		}
 		if err != nil {
 			answer, err = nil, toStatus(err)
