@@ -130,7 +130,7 @@ func TestPod_ContainersHaveNetworkSysctls(t *testing.T) {
 		testx.Must(t, p.Adapt(config.Spec))
 		b := create(t, config).start()
 		if exit := b.wait(); exit.Status != 0 || b.output() != "80\n77\n" {
-			t.Errorf("PID mode %s: status %d, sysctls %q, want 80 and 77", mode, exit.Status, b.output())
+			t.Errorf("PID mode %d: status %d, sysctls %q, want 80 and 77", mode, exit.Status, b.output())
 		}
 	}
 }

@@ -89,7 +89,7 @@ type Streams struct {
 	release    context.CancelCauseFunc
 	copying    sync.WaitGroup
 	closing    sync.Once
-	resizing   sync.Mutex    // held while the kernel is asked to set the size of the terminal
+	resizing   sync.Mutex // held while the kernel is asked to set the size of the terminal
 	keepUnread time.Duration
 
 	// These are set by Open. What is nil does not exist.
