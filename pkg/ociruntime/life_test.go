@@ -4,7 +4,6 @@
 package ociruntime
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"os"
@@ -21,7 +20,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/process"
 )
@@ -334,45 +332,6 @@ func TestKill_SharesNoMemoryWithWhatIsUnderWay(t *testing.T) {
 			testx.Must(t, b.Cgroup().Thaw()) // a pause may have come last
 			b.wait()
 		})
-	}
-}
-
-// A signal to all freezes and thaws the container, unless it is paused.
-func TestKillAll_LeavesFrozenWhatIsPausedMeanwhile(t *testing.T) {
-	ctx := context.Background() // outlives the test's
-	config := newConfig(t, "sleep", "1000")
-	t.Cleanup(func() { wantNothingLeft(t, config) })
-	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
-	t.Cleanup(func() { testx.Must(t, queue.Close(ctx)) })
-	c, err := process.New(ctx, testRuntime, queue, config)
-	testx.Must(t, err)
-	t.Cleanup(func() {
-		_ = c.Init().Kill(syscall.SIGKILL) // dead already is as good
-		testx.Within(t, "init's exit", c.Init().Exited())
-		_, err := c.Delete(ctx)
-		testx.Must(t, err)
-	})
-	testx.Must(t, c.Init().Start(ctx))
-	frozen := layout{"freezer.state", "cgroup.freeze"}
-	asked := layout{"FROZEN\n", "1\n"}
-	over := make(chan struct{})
-	var killing sync.WaitGroup
-	killing.Go(func() { // ends when over is closed
-		for !testx.Closed(over) {
-			if err := c.KillAll(t.Context(), syscall.SIGCONT); err != nil {
-				t.Error(err)
-				return
-			}
-		}
-	})
-	defer killing.Wait()
-	defer close(over)
-	for range 50 {
-		testx.Must(t, c.Pause(t.Context()))
-		if got := testx.Read(t, filepath.Join(c.Cgroup().Path("freezer"), frozen.here())); got != asked.here() {
-			t.Fatalf("the cgroup of a container that is paused is asked to be %q", got)
-		}
-		testx.Must(t, c.Resume(t.Context()))
 	}
 }
 

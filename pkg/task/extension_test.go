@@ -72,6 +72,7 @@ func TestExtensions_EndWithTheContainer(t *testing.T) {
 	testx.Must(t, err)
 	spec := annotated("notify", "true", "listen", "a=unix://"+dir+"/s", "pid-file", dir+"/pid")
 	spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace}}
+	spec.Mounts = []specs.Mount{{Destination: dir, Source: dir, Type: "bind"}}
 	spec.Process.Env = []string{"LISTEN_PID=7", "A=1", "NOTIFY_SOCKET=/other"}
 	r := newRuntime()
 	r.PID = os.Getpid() // whose root is that of this process
