@@ -4,11 +4,8 @@
 package launcher
 
 import (
-	"fmt"
-	"os"
 	"slices"
 
-	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/native"
@@ -39,62 +36,29 @@ func (c *command) attributes() (list []attribute) {
 	return list
 }
 
-// openProcfs opens the host's /proc, and nothing that was mounted there instead.
-func openProcfs() (*os.File, error) {
-	const rootInode = 1 // fs/proc/internal.h, PROC_ROOT_INO
-	proc, err := os.OpenFile("/proc", unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return nil, err
-	}
-	var fs unix.Statfs_t
-	var st unix.Stat_t
-	err = unix.Fstatfs(int(proc.Fd()), &fs)
-	if err == nil {
-		err = unix.Fstat(int(proc.Fd()), &st)
-	}
-	if err == nil && (fs.Type != unix.PROC_SUPER_MAGIC || st.Ino != rootInode) {
-		err = fmt.Errorf("must be the root of a procfs: %w", errdefs.ErrFailedPrecondition)
-	}
-	if err != nil {
-		_ = proc.Close() // only names a directory
-		return nil, fmt.Errorf("/proc: %w", err)
-	}
-	return proc, nil
-}
-
-// openAttributes opens the attributes while the process has the host's /proc: in the mount namespace of the container
-// anything may be there (CVE-2019-16884). It crosses no mount below /proc.
-func (c *command) openAttributes(r *native.Request) {
-	first := c.freeFD()
-	for i, a := range c.attributes() {
-		a.open(r, first-1, first+i)
-	}
-}
-
-// open opens a through proc, a descriptor of the host's /proc.
-func (a attribute) open(r *native.Request, proc, fd int) {
+// openAttribute opens an attribute while the process has the host's /proc: in the mount namespace of the container
+// anything may be there (CVE-2019-16884).
+func (c *command) openAttribute(r *native.Request, a attribute, fd int) {
 	how := packed(unix.OpenHow{
 		Flags: unix.O_WRONLY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
 	})
-	r.Call(unix.SYS_OPENAT2, proc, string(a), how, len(how)).ExpectFD(fd).OnError(a.failed("open"))
+	r.Call(unix.SYS_OPENAT2, c.freeFD()-1, string(a), how, len(how)).ExpectFD(fd).OnError(a.failed("open"))
 }
 
-// setAttribute writes to an attribute, if it is one of those to be set, and closes it.
-func (c *command) setAttribute(r *native.Request, a attribute) {
-	i := slices.Index(c.attributes(), a)
-	if i < 0 {
-		return
+// setOwnAttribute writes to an attribute, if it is one of those to be set, and closes it.
+func (c *command) setOwnAttribute(r *native.Request, a attribute) {
+	if i := slices.Index(c.attributes(), a); i >= 0 {
+		c.setAttribute(r, a, c.freeFD()+i)
 	}
-	c.writeAttribute(r, a, c.freeFD()+i)
-	r.Call(unix.SYS_CLOSE, c.freeFD()+i)
 }
 
-func (c *command) writeAttribute(r *native.Request, a attribute, fd int) {
+func (c *command) setAttribute(r *native.Request, a attribute, fd int) {
 	text := c.Label
 	if a == profile {
 		text = "exec " + c.Profile
 	}
 	r.Call(unix.SYS_WRITE, fd, text, len(text)).OnError(a.failed("write"))
+	r.Call(unix.SYS_CLOSE, fd)
 }
 
 func (a attribute) failed(operation string) string {

@@ -200,15 +200,15 @@ func (b *initBuilder) openAttributes() {
 	b.attributeFDs = map[attribute]int{}
 	for _, a := range b.attributes() {
 		b.attributeFDs[a] = b.fd()
-		a.open(b.Request, b.freeFD()-1, b.attributeFDs[a])
+		b.openAttribute(b.Request, a, b.attributeFDs[a])
 	}
 }
 
 // setAttribute writes to a, if it is one of those to be set, and closes it.
 func (b *initBuilder) setAttribute(a attribute) {
 	if fd, ok := b.attributeFDs[a]; ok {
-		b.writeAttribute(b.Request, a, fd)
-		b.close(fd)
+		b.command.setAttribute(b.Request, a, fd)
+		b.release(fd)
 	}
 }
 
@@ -301,13 +301,10 @@ func (b *initBuilder) sysctls() {
 func (b *initBuilder) run(env native.Word) {
 	b.lookup(b.Request)
 	b.HandleSignals()
-	late := b.FilterLast()
 	if b.pidNamespace < 0 {
 		b.becomeLeader()
 	}
-	if !late {
-		b.loadLateFilter(b.Request)
-	}
+	b.loadLateFilter(b.Request)
 	if b.pidNamespace >= 0 {
 		b.Fork(0).OnError("clone")
 		b.becomeLeader()
@@ -317,9 +314,6 @@ func (b *initBuilder) run(env native.Word) {
 		const sizeOfSigset = 8
 		b.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, b.Table(uint64(math.MaxUint64)), 0, sizeOfSigset).
 			OnError("block signals")
-	}
-	if late {
-		b.loadLateFilter(b.Request)
 	}
 	if b.Reaped {
 		b.ExecInit(b.reaped, b.Args, env).OnError("run the init")

@@ -201,7 +201,7 @@ func (l *Launcher) start(c *spec.Process, more, last []*os.File) (*native.Run, e
 		}
 	}
 	if len((*command)(c).attributes()) > 0 {
-		proc, err := openProcfs()
+		proc, err := os.OpenFile("/proc", unix.O_PATH|unix.O_DIRECTORY, 0)
 		if err != nil {
 			return nil, err
 		}

@@ -163,7 +163,9 @@ func (c *command) notJoined(errno unix.Errno, _ uint32) error {
 func (c *command) enterNamespaces(r *native.Request) {
 	attributes := c.freeFD()
 	kept := attributes + len(c.attributes())
-	c.openAttributes(r)
+	for i, a := range c.attributes() {
+		c.openAttribute(r, a, attributes+i)
+	}
 	if c.Terminal != nil {
 		r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, "/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC).
 			ExpectFD(kept).OnError("open /proc/self/fd")
@@ -201,7 +203,7 @@ func packed(structure any) []byte {
 // configure follows setns_init_linux.go, Init, up to where the parent sets the resource limits.
 func (c *command) configure(r *native.Request) {
 	if c.Keyring != "" {
-		c.setAttribute(r, keyLabel)
+		c.setOwnAttribute(r, keyLabel)
 		r.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, c.Keyring).Tolerate(unix.ENOSYS).
 			OnError("unable to join session keyring: unable to create session key")
 	}
@@ -235,7 +237,7 @@ func (c *command) setRlimits(pid int) error {
 
 // becomeUser follows the rest of setns_init_linux.go, Init, with init_linux.go, finalizeNamespace.
 func (c *command) becomeUser(r *native.Request) {
-	c.setAttribute(r, execLabel)
+	c.setOwnAttribute(r, execLabel)
 	var mayHaveGroups *native.Step
 	if c.MayDenyGroups { // before the filter, whose EPERM is an error
 		mayHaveGroups = c.setGroups(r).Tolerate(unix.EPERM)
@@ -335,12 +337,9 @@ func notMapped(kind string, id int) func(unix.Errno, uint32) error {
 
 // enterPIDNamespace follows nsenter/nsexec.c, stage 2, and what only the process can do in setns_init_linux.go, Init.
 func (c *command) enterPIDNamespace(r *native.Request, env native.Word) {
-	c.setAttribute(r, profile)
+	c.setOwnAttribute(r, profile)
 	c.lookup(r)
-	late := (*spec.Process)(c).FilterLast()
-	if !late {
-		c.loadLateFilter(r)
-	}
+	c.loadLateFilter(r)
 	r.Fork(0).OnError("unable to spawn stage-2: clone")
 	r.Call(unix.SYS_SETSID).OnError("setsid failed")
 	if c.Terminal != nil {
@@ -352,9 +351,6 @@ func (c *command) enterPIDNamespace(r *native.Request, env native.Word) {
 		}
 		return c.Ready()
 	})
-	if late {
-		c.loadLateFilter(r)
-	}
 	c.exec(r, env)
 }
 

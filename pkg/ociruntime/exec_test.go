@@ -66,9 +66,6 @@ func TestExec_UnsupportedByTheLauncher(t *testing.T) {
 		{"a scheduler that cannot fork", func(c *configs.Config, _ *libcontainer.Process) {
 			c.Scheduler = &configs.Scheduler{Policy: specs.SchedDeadline}
 		}, "scheduler that a fork changes"},
-		{"a zero byte", func(_ *configs.Config, p *libcontainer.Process) {
-			p.Args = []string{"a\x00b"}
-		}, "zero byte in a string"},
 	} {
 		config := &configs.Config{Namespaces: configs.Namespaces{{Type: configs.NEWNS}}}
 		p := &libcontainer.Process{Args: []string{"true"}}
@@ -448,28 +445,6 @@ func nestDirs(t *testing.T, c process.Config) (found []string) {
 		found = append(found, slices.DeleteFunc(below, func(dir string) bool { return filepath.Base(dir) == "exec-1" })...)
 	}
 	return found
-}
-
-// Before the filter is loaded, the launcher does what the program may not do, where that needs no privilege.
-func TestExec_AFilterThatLetsNoProcessBeginIsLoadedLast(t *testing.T) {
-	for _, forbidden := range []string{"clone", "setsid", "ioctl"} {
-		b := withProbe(t, func(c *process.Config) {
-			filtered(t, deny(forbidden))(c)
-			c.Spec.Process.NoNewPrivileges = true
-		})
-		for _, terminal := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, terminal %v", forbidden, terminal), func(t *testing.T) {
-				p := probed(nil)
-				p.NoNewPrivileges, p.Terminal = true, terminal
-				if got := b.in(t).outcome(byLauncher, p); got.Status != 7 {
-					t.Errorf("exec = %+v, want the probe's status 7", got)
-				}
-				if forbidden != "clone" { // of which libcontainer's Go runtime may be in need
-					b.in(t).wantSame(p)
-				}
-			})
-		}
-	}
 }
 
 // in is the container for a subtest.

@@ -592,10 +592,6 @@ func initVariants(tb testing.TB) []configVariant {
 			}
 		}},
 		{"seccomp", filtered(tb, nil)},
-		{"seccomp that blocks setsid", func(c *process.Config) {
-			filtered(tb, deny("setsid", "clone"))(c)
-			c.Spec.Process.NoNewPrivileges = true
-		}},
 		{"annotations", func(c *process.Config) { c.Spec.Annotations = map[string]string{"a": "b"} }},
 	}
 	for _, options := range mountOptions {

@@ -228,12 +228,9 @@ func (c *container) initCommand(p *libcontainer.Process, s *stdio.Streams) (*spe
 		return nil, err
 	}
 	i := translate.LauncherContainer(&config, len(c.config.Spec.Linux.Devices))
+	i.Process, i.Reaped = *process, c.config.Init
 	if reason := i.Unsupported(); reason != "" {
 		return nil, unsupported{errors.New(reason)}
-	}
-	i.Process, i.Reaped = *process, c.config.Init
-	if i.Reaped && i.Filter != nil && i.Filter.BlocksInit() {
-		return nil, unsupported{errors.New("a seccomp filter that forbids what an init does")}
 	}
 	return i, nil
 }
@@ -256,9 +253,9 @@ func (c *container) command(p *libcontainer.Process, s *stdio.Streams) (*spec.Pr
 		if cmd.Filter, err = c.filter(); err != nil {
 			return nil, unsupported{err}
 		}
-		if !cmd.NoNewPrivileges && cmd.FilterLast() {
-			return nil, unsupported{errors.New("seccomp filter that lets no process begin, without no-new-privileges")}
-		}
+	}
+	if reason := cmd.Unsupported(); reason != "" {
+		return nil, unsupported{errors.New(reason)}
 	}
 	return cmd, nil
 }

@@ -60,14 +60,6 @@ type Process struct {
 	Capabilities  *Capabilities // nil to leave them
 }
 
-// FilterLast reports whether the filter forbids what the program does between the fork into the PID namespace and
-// execve. It then has to be loaded after that, and the process is in the container for a moment without it. If
-// NoNewPrivileges is not set either, the process would also have all privileges there, since loading a filter takes
-// one: Exec must not be called then.
-func (c *Process) FilterLast() bool {
-	return c.Filter != nil && c.Filter.BlocksStart(c.Terminal != nil)
-}
-
 // Terminal is a terminal that is made in the container.
 type Terminal struct {
 	Socket        *os.File // takes the master, as docs/terminals.md of runc describes it
@@ -115,7 +107,7 @@ type Container struct {
 	Loopback             bool              // switch the loopback device of the network namespace on
 
 	// Reaped says that the program runs under a small init, which reaps and forwards signals. It must not be set with a
-	// Filter that BlocksInit, nor with a Label.
+	// Label.
 	Reaped bool
 
 	// Forked is called with the process id before the container's file systems are made: with systemd's cgroups, to put

@@ -15,8 +15,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Unsupported returns why no launcher can start the process; "" if one can.
+func (c *Process) Unsupported() (reason string) {
+	if c.Filter != nil && c.Filter.BlocksStart(c.Terminal != nil) {
+		return "a seccomp filter that forbids what each process does before its program"
+	}
+	if slices.ContainsFunc(slices.Concat(c.Args, c.Env, []string{c.Cwd}), hasZero) {
+		return "zero byte in a string"
+	}
+	return ""
+}
+
+func hasZero(s string) bool { return strings.ContainsRune(s, 0) }
+
 // Unsupported returns why no launcher can make the container; "" if one can.
 func (i *Container) Unsupported() (reason string) {
+	switch {
+	case i.Process.Unsupported() != "":
+		return i.Process.Unsupported()
+	case i.Reaped && i.Filter != nil && i.Filter.BlocksInit():
+		return "a seccomp filter that forbids what an init does"
+	case !HasMountSetattr():
+		return "no mount_setattr, before Linux 5.12"
+	case slices.ContainsFunc(slices.Concat(i.ReadonlyPaths, i.MaskedPaths), hasZero):
+		return "zero byte in a string"
+	}
 	for _, ns := range i.Namespaces {
 		switch {
 		case ns.Path == "":
@@ -27,9 +50,6 @@ func (i *Container) Unsupported() (reason string) {
 		case ns.Type == unix.CLONE_NEWPID && !mountsProcOfPIDNamespace():
 			return "PID namespace of another, before Linux 6.17"
 		}
-	}
-	if !HasMountSetattr() {
-		return "no mount_setattr, before Linux 5.12"
 	}
 	for _, d := range i.Devices {
 		if i.isPathOfRoot(d.Path) {
@@ -63,7 +83,7 @@ func (i *Container) unsupportedMount(m *Mount) (reason string) {
 		return "mount in /proc"
 	case i.isPathOfRoot(destination):
 		return "mount with the path of the root file system"
-	case strings.ContainsRune(m.Source+m.Destination+m.Data, 0):
+	case hasZero(m.Source + m.Destination + m.Data):
 		return "zero byte in a mount"
 	}
 	return ""

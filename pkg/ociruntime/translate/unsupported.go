@@ -62,7 +62,6 @@ func hasContainersIDs(config *configs.Config, m *configs.MountIDMapping) bool {
 
 // UnsupportedProcess returns why the launcher's specification cannot express p in a container of config; "" if it can.
 func UnsupportedProcess(config *configs.Config, p *libcontainer.Process) (reason string) {
-	zero := func(s string) bool { return strings.ContainsRune(s, 0) }
 	switch {
 	case config.RootlessEUID || config.RootlessCgroups:
 		return "the shim is not root"
@@ -78,9 +77,6 @@ func UnsupportedProcess(config *configs.Config, p *libcontainer.Process) (reason
 		return "no mount namespace"
 	case forkResets(cmp.Or(p.Scheduler, config.Scheduler)):
 		return "scheduler that a fork changes"
-	case zero(p.Cwd),
-		slices.ContainsFunc(slices.Concat(p.Args, p.Env, config.ReadonlyPaths, config.MaskPaths), zero):
-		return "zero byte in a string"
 	}
 	return ""
 }
