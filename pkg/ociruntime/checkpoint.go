@@ -42,8 +42,9 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	); err != nil {
 		return err
 	}
-	made, err := criu.MakeImageDir(r.Path)
-	if err != nil {
+	err = os.Mkdir(r.Path, 0o700)
+	made := err == nil
+	if err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
 	defer c.runtime.reaper.Suspend()() // criu and the helpers that it runs
@@ -112,10 +113,7 @@ func (c *container) restoreImage(init *libcontainer.Process) error {
 		return err
 	}
 	err := criu.WithLog(c.config.Bundle, c.config.CriuWorkPath, "restore.log", func(dir string) error {
-		// Everything that the checkpoint was allowed to contain may be restored.
-		opts := criu.Options(c.config.Checkpoint, dir)
-		opts.TcpEstablished, opts.ExternalUnixConnections, opts.FileLocks = true, true, true
-		return c.lc.Restore(init, opts)
+		return c.lc.Restore(init, criu.RestoreOptions(c.config.Checkpoint, dir))
 	})
 	if err != nil {
 		return err

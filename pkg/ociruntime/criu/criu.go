@@ -9,7 +9,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +16,7 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
+	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
@@ -32,20 +31,21 @@ const Program = "criu"
 func Find(want string) error {
 	path, err := exec.LookPath(Program)
 	if err != nil {
-		return fmt.Errorf("program %q: not found in PATH of containerd; it is in the package %q: %w",
-			Program, Program, errdefs.ErrNotImplemented)
+		return fmt.Errorf("find criu, of the package criu, in containerd's PATH: %w: %w", err, errdefs.ErrNotImplemented)
 	}
 	if want != "" && want != path {
-		return fmt.Errorf("CriuPath %q: must be %q, the criu in containerd's PATH, which libcontainer runs: %w",
-			want, path, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("CriuPath %q: must be %q, the criu in containerd's PATH: %w", want, path, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }
 
-// Options returns the options that are always the same. Others (CNI) make the devices of network namespaces, also
-// before a restore.
-func Options(image, work string) *libcontainer.CriuOpts {
-	return &libcontainer.CriuOpts{ImagesDirectory: image, WorkDirectory: work, EmptyNs: unix.CLONE_NEWNET, StatusFd: -1}
+// RestoreOptions returns the options of a restore: everything that the checkpoint may contain may be restored. CNI makes
+// the devices of network namespaces.
+func RestoreOptions(image, work string) *libcontainer.CriuOpts {
+	return &libcontainer.CriuOpts{
+		ImagesDirectory: image, WorkDirectory: work, EmptyNs: unix.CLONE_NEWNET, StatusFd: -1,
+		TcpEstablished: true, ExternalUnixConnections: true, FileLocks: true,
+	}
 }
 
 // DumpOptions translates r, and checks what libcontainer does not.
@@ -56,13 +56,8 @@ func DumpOptions(r process.CheckpointRequest) (*libcontainer.CriuOpts, error) {
 	if !filepath.IsAbs(r.Path) {
 		return nil, invalid("path", r.Path, "must be an absolute path")
 	}
-	if r.ParentPath != "" {
-		if filepath.IsAbs(r.ParentPath) {
-			return nil, invalid("parent_path", r.ParentPath, "must be relative to the path of the image")
-		}
-		if parent := filepath.Join(r.Path, r.ParentPath); !isDir(parent) {
-			return nil, invalid("parent_path", r.ParentPath, "there is no directory "+parent)
-		}
+	if filepath.IsAbs(r.ParentPath) {
+		return nil, invalid("parent_path", r.ParentPath, "must be relative to the path of the image")
 	}
 	if !slices.Contains(cgroupModes, r.CgroupsMode) {
 		return nil, invalid("cgroups_mode", r.CgroupsMode, "want one of "+strings.Join(cgroupModes[1:], ", "))
@@ -72,15 +67,11 @@ func DumpOptions(r process.CheckpointRequest) (*libcontainer.CriuOpts, error) {
 			return nil, invalid("empty_namespaces", kind, "want network, which is always restored empty")
 		}
 	}
-	o := Options(r.Path, "")
-	o.ParentImage = r.ParentPath
-	o.ManageCgroupsMode = r.CgroupsMode
-	o.LeaveRunning = !r.Exit
-	o.TcpEstablished = r.OpenTCP
-	o.ExternalUnixConnections = r.ExternalUnixSockets
-	o.ShellJob = r.Terminal
-	o.FileLocks = r.FileLocks
-	return o, nil
+	return &libcontainer.CriuOpts{
+		ImagesDirectory: r.Path, ParentImage: r.ParentPath, EmptyNs: unix.CLONE_NEWNET, StatusFd: -1,
+		ManageCgroupsMode: r.CgroupsMode, LeaveRunning: !r.Exit, TcpEstablished: r.OpenTCP,
+		ExternalUnixConnections: r.ExternalUnixSockets, ShellJob: r.Terminal, FileLocks: r.FileLocks,
+	}, nil
 }
 
 // cgroupModes are those of criu(8), --manage-cgroups; empty is its default.
@@ -88,43 +79,32 @@ var cgroupModes = []string{"", "soft", "full", "strict", "ignore"}
 
 // CheckImage refuses a directory that is not a checkpoint: criu's own error is hard to understand.
 func CheckImage(dir string) error {
-	// CRIU and libcontainer read these first.
-	for _, name := range []string{"inventory.img", "descriptors.json"} {
-		if _, err := os.Stat(filepath.Join(dir, name)); errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("checkpoint %q: not the image of a container, there is no %s: %w",
-				dir, name, errdefs.ErrInvalidArgument)
-		} else if err != nil {
-			return fmt.Errorf("checkpoint %q: %w", dir, err)
-		}
+	const first = "inventory.img" // that CRIU reads
+	_, err := os.Stat(filepath.Join(dir, first))
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("checkpoint %q: must have a file %s: %w", dir, first, errdefs.ErrInvalidArgument)
 	}
-	return nil
+	return err
 }
 
 // WithLog calls f with a directory for criu's log, and adds the cause from the log to an error of f. The directory is
-// dir, or if that is empty, one in bundle that is kept only if there is a cause or it cannot be removed, and until the
-// next call. name is that of the log.
+// dir, or one in bundle if that is empty. name is that of the log.
 func WithLog(bundle, dir, name string, f func(dir string) error) error {
-	temporary := dir == ""
-	var err error
-	if temporary {
+	if dir == "" {
 		dir = filepath.Join(bundle, "criu-log")
-		err = errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700))
-	} else {
-		err = os.MkdirAll(dir, 0o700)
+		defer func() { _ = os.Remove(dir) }() // unless it has a log
 	}
-	if err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("directory for the log of criu: %w", err)
 	}
-	if err = f(dir); err != nil {
-		path := filepath.Join(dir, name)
-		if first := cause(path); first != "" {
-			return fmt.Errorf("%w: %s (see %s)", err, first, path)
-		}
+	path := filepath.Join(dir, name)
+	_ = os.Remove(path) // the log of an earlier call
+	err := f(dir)
+	if err == nil {
+		return nil
 	}
-	if temporary {
-		if e := os.RemoveAll(dir); e != nil { // as the next call does
-			log.L.WithError(e).WithField("directory", dir).Warn("remove the log of criu")
-		}
+	if first := cause(path); first != "" {
+		return fmt.Errorf("%w: %s (see %s)", err, first, path)
 	}
 	return err
 }
@@ -153,11 +133,7 @@ func cause(path string) string {
 		return ""
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	return firstError(f)
-}
-
-func firstError(text io.Reader) string {
-	for s := bufio.NewScanner(text); s.Scan(); {
+	for s := bufio.NewScanner(f); s.Scan(); {
 		if _, cause, ok := strings.Cut(s.Text(), "Error "); ok {
 			return cause
 		}
@@ -176,11 +152,7 @@ func CheckNamespaces(list configs.Namespaces, pid int) error {
 		if err != nil {
 			return err
 		}
-		named, err := os.Stat(ns.Path)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		if err != nil || !os.SameFile(own, named) {
+		if named, err := os.Stat(ns.Path); err != nil || !os.SameFile(own, named) {
 			return fmt.Errorf("config.json: linux.namespaces: path %q of type %s no longer names the namespace "+
 				"that the container is in: %w", ns.Path, ns.Type, errdefs.ErrFailedPrecondition)
 		}
@@ -188,21 +160,46 @@ func CheckNamespaces(list configs.Namespaces, pid int) error {
 	return nil
 }
 
-// MakeImageDir makes the directory of a checkpoint's image, unless there is one. made says which.
-func MakeImageDir(dir string) (made bool, err error) {
-	err = os.Mkdir(dir, 0o700)
-	if !errors.Is(err, os.ErrExist) {
-		return err == nil, err
+// CheckMounts refuses links in a container's root file system because of which CRIU would mount something other than
+// config.json says. libcontainer tells CRIU what to bind by the place of a mount once links are followed, and CRIU
+// keeps that as text, mnt[PLACE]:SOURCE: a place with "]:" in it ends early, and the rest becomes the source
+// (CVE-2026-119101). For two mounts at one place, CRIU takes the source of the first.
+//
+// libcontainer follows the links again. At a restore nobody can replace them meanwhile, since nothing runs there yet.
+func CheckMounts(config *configs.Config) error {
+	sources := map[string]string{} // by place
+	for _, m := range config.Mounts {
+		if m.Device != "bind" && m.Device != "cgroup" {
+			continue
+		}
+		place, err := placeOf(config, m.Destination)
+		if err != nil {
+			return err
+		}
+		if other, ok := sources[place]; ok && other != m.Source {
+			return fmt.Errorf("mount at %q: is at %q once links are followed, as that of %q, from which CRIU cannot tell it: %w",
+				m.Destination, place, other, errdefs.ErrFailedPrecondition)
+		}
+		sources[place] = m.Source
 	}
-	info, err := os.Stat(dir)
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("path %q: must be a directory, or absent: %w", dir, errdefs.ErrInvalidArgument)
+	for _, d := range config.Devices {
+		if _, err := placeOf(config, d.Path); err != nil {
+			return err
+		}
 	}
-	return false, err
+	return nil
 }
 
-// isDir reports whether path leads to a directory.
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
+// placeOf returns where a path of the container leads.
+func placeOf(config *configs.Config, name string) (string, error) {
+	place, err := securejoin.SecureJoin(config.Rootfs, strings.TrimPrefix(name, config.Rootfs))
+	place = strings.TrimPrefix(place, config.Rootfs)
+	if err == nil && strings.Contains(place, "]:") {
+		err = fmt.Errorf("is at %q once links are followed, which CRIU cannot tell from its source: %w",
+			place, errdefs.ErrFailedPrecondition)
+	}
+	if err != nil {
+		return "", fmt.Errorf("mount at %q: %w", name, err)
+	}
+	return place, nil
 }
