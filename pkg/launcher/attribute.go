@@ -11,9 +11,8 @@ import (
 	"sandbox.internal/shim/pkg/launcher/native"
 )
 
-// attribute is a file in /proc by which a process tells the security module what is to confine the program that it runs
-// next. Only the process itself may write to it, through a descriptor of its own (fs/proc/base.c, proc_pid_attr_write).
-// A child inherits what it wrote.
+// attribute is a file in /proc by which a process, and nobody else, tells the security module what is to confine its next
+// program, also that of its child (fs/proc/base.c, proc_pid_attr_write).
 type attribute string
 
 const (

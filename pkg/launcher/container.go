@@ -31,11 +31,9 @@ type initBuilder struct {
 	attributeFDs map[attribute]int
 }
 
-// containerRequest returns the system calls that make a container: those of runc's libcontainer (nsenter/nsexec.c,
-// rootfs_linux.go, standard_init_linux.go).
-//
-// The process that makes the file systems is not in a PID namespace of others: it is in a new one or, if the container
-// joins one, in that of the caller. Only its child, which has the rights of the program, is in the joined namespace.
+// containerRequest returns the system calls that make a container: those of libcontainer (nsenter/nsexec.c,
+// rootfs_linux.go, standard_init_linux.go). If the container joins a PID namespace, only the last child, which has the
+// rights of the program, is in it.
 func containerRequest(i *spec.Container, moves bool, final *bool) *native.Request {
 	b := &initBuilder{Request: &native.Request{}, command: (*command)(&i.Process), Container: i}
 	b.next = b.freeFD()

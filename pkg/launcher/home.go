@@ -27,9 +27,8 @@ func (c *command) environment(r *native.Request) (env, home native.Word) {
 	return r.Strings(c.Env, home), home
 }
 
-// limit has the caller set the resource limits, and find HOME, which a limit of descriptors may forbid later. The
-// process copies the container's passwd to memory, since opening or reading that file may block, and the caller puts
-// HOME there instead. fd and the next descriptor are the lowest that are free.
+// limit has the caller set the resource limits and find HOME. The process copies passwd to memory, since that file may
+// block who opens it, and the caller puts HOME there instead. fd and the next descriptor are the lowest free ones.
 func (c *command) limit(r *native.Request, home native.Word, fd int) {
 	if !c.FindHome {
 		r.Wait(c.setRlimits)

@@ -2,12 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package launcher runs a program in namespaces, with a root file system and rights of its own, without a second Go
-// program in between.
-//
-// [Launcher.Create] makes a container: its first process is in new namespaces, and has the root file system, the mounts
-// and the devices that a [spec.Container] lists. [Launcher.Exec] runs another [spec.Process] in namespaces that exist.
-// Both have a small C program (package native) make the system calls, in the order in which libcontainer, the library
-// of runc, makes them, and report a failure in libcontainer's words. An exec:
+// program in between. [Launcher.Create] makes a container, [Launcher.Exec] runs another process in one. A small C
+// program (package native) makes the system calls in the order of libcontainer, the library of runc, and fails in
+// libcontainer's words. An exec:
 //
 //	caller --start--> program --fork--> in the v2 cgroup --fork--> in the PID namespace --execve--> the process
 //	                  signals           v1 cgroups, CPUs           session
@@ -15,15 +12,8 @@
 //	                                    limits, filter,
 //	                                    user, capabilities
 //
-// The last process starts with the rights of its program, so tracing it in the PID namespace gains nothing. A seccomp
-// filter may forbid what is left to do there ([spec.Process.FilterLast]).
-//
-// # Promises
-//
-//   - Create and Exec end when their context does, and leave no process behind if they fail, as package native says.
-//   - The only descriptors of the caller that get into a PID namespace that others are in are the standard streams and
-//     the program's socket, which execve closes. An init that is the first process of its own has others open until its
-//     file system is complete, while only hooks of the host may join it.
+// The last process starts with the rights of its program, so tracing it in the PID namespace gains nothing. All that
+// it has open there are the standard streams and the program's socket, which execve closes.
 package launcher
 
 import (
@@ -40,14 +30,13 @@ import (
 	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
-// ErrNotStarted means that no process was started and that another runtime may be tried: nothing was done that it could
-// not do again, and it makes file systems in another way.
+// ErrNotStarted means that no process was started, and that another runtime can do again what was done.
 var ErrNotStarted = errors.New("the launcher cannot start a process")
 
 // ErrNotJoined means that no process can be started in [spec.Cgroups.Unified].
 var ErrNotJoined = errors.New("error adding process to cgroup")
 
-// notStarted is such an error, in the words of its reason.
+// notStarted is an ErrNotStarted in the words of its reason.
 type notStarted struct{ error }
 
 func (notStarted) Is(target error) bool { return target == ErrNotStarted }
@@ -65,8 +54,8 @@ type Launcher struct {
 	init *native.Program // of Container.Reaped; nil before the first
 }
 
-// New returns a Launcher. The files that its processes execute have names in /proc that begin with owner. The error is
-// errdefs.ErrNotImplemented if this machine cannot have one: see [native.New].
+// New returns a Launcher. The names of its files in /proc begin with owner. The error is errdefs.ErrNotImplemented if
+// this machine cannot have one: see [native.New].
 func New(owner string, children native.Children) (*Launcher, error) {
 	program, err := native.New(owner, "launcher")
 	if err != nil {
@@ -91,18 +80,16 @@ type Held struct {
 	run *native.Run
 }
 
-// Resume lets the process run its program, and returns when the program has begun, or when the process has ended. It is
-// called once. The error is errdefs.ErrFailedPrecondition if the process ended before.
+// Resume lets the process run its program, once, and returns when the program has begun or the process has ended. The
+// error is errdefs.ErrFailedPrecondition if the process ended before.
 func (h *Held) Resume() error { return h.run.Resume() }
 
 // Close ends a process that waits, unless it is frozen. Another one continues.
 func (h *Held) Close() error { return h.run.Close() }
 
 // Create starts the first process of a container, and returns when it waits to run its program, or when ctx ends. The
-// process is a child of the caller, who waits for it and then unregisters it. c is not changed.
-//
-// After ErrNotStarted only directories and files to mount on may be left, and device nodes if /dev is the image's: the
-// other runtime makes them again.
+// process is a child of the caller, who waits for it and then unregisters it. c is not changed. After ErrNotStarted only
+// mount points may be left, and device nodes if /dev is the image's.
 func (l *Launcher) Create(ctx context.Context, c *spec.Container) (*Held, error) {
 	h, err := l.create(ctx, c, false)
 	if errors.Is(err, native.ErrKilledInCgroup) {
@@ -163,8 +150,8 @@ func (l *Launcher) openInit() (_ *os.File, err error) {
 	return l.init.Open()
 }
 
-// Exec starts a process in the namespaces of c.Target, and returns when the process's own program has begun, or when
-// ctx ends. The process is a child of the caller, who waits for it and then unregisters it. c is not changed.
+// Exec starts a process in the namespaces of c.Target, and returns when its program has begun, or when ctx ends. The
+// process is a child of the caller, who waits for it and then unregisters it. c is not changed.
 func (l *Launcher) Exec(ctx context.Context, c *spec.Process) (*os.Process, error) {
 	p, err := l.exec(ctx, c, false)
 	// ENOSYS: a seccomp filter on the caller forbids clone3(2).

@@ -23,8 +23,7 @@ func (c *command) lookup(r *native.Request) {
 }
 
 // program returns the program's name and in which directories it is looked up, with a zero byte after each: in TaskDir
-// and then as os/exec.LookPath does it. Without a search the name is the path. PATH and name are never multiplied: the
-// process itself joins them.
+// and then as os/exec.LookPath does it. Without a search the name is the path.
 func (c *command) program() (directories, name string, search bool) {
 	name = c.Args[0]
 	slash := strings.Contains(name, "/")

@@ -195,8 +195,7 @@ func (b *initBuilder) newFilesystem(kind, source string, options []option, attri
 }
 
 // target opens what is to be mounted on, and makes it if it is not there: a directory, or a file if descriptor like is
-// one. A strict target is a directory with no link in its path. As in libcontainer, `..` takes away the name before it,
-// also that of a link (rootfs_linux.go, createOpenMountpoint).
+// one. A strict target is a directory with no link in its path. `..` takes away the name before it, as in libcontainer.
 func (b *initBuilder) target(destination string, like int, strict bool) int {
 	destination = path.Clean("/" + destination)
 	how := unix.OpenHow{Resolve: unix.RESOLVE_IN_ROOT}
@@ -252,9 +251,8 @@ func (b *initBuilder) setAttr(fd int, attr *unix.MountAttr, recursive bool) *nat
 	return b.Call(unix.SYS_MOUNT_SETATTR, fd, "", flags, packed(attr), sizeofMountAttr).OnError("mount_setattr")
 }
 
-// setAttributes sets flags on a mount and clears the others, as MS_REMOUNT|MS_BIND of mount(2) does. It keeps how
-// access times are written, unless flags change that. In a user namespace a mount keeps the flags of its source, unless
-// they are among those cleared.
+// setAttributes sets flags on a mount and clears the others, as MS_REMOUNT|MS_BIND of mount(2) does. In a user namespace
+// a mount keeps the flags of its source, unless they are among those cleared.
 func (b *initBuilder) setAttributes(fd, flags, cleared int, what string) {
 	const accessFlags = atimeFlags | unix.MS_NODIRATIME
 	attr := unix.MountAttr{Attr_set: attributes(flags), Attr_clr: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID |

@@ -83,7 +83,7 @@ func (b *initBuilder) makeDev() {
 			b.close(source)
 			continue
 		}
-		made := b.makeNode(parent, path.Base(name), d, unix.EEXIST)
+		made := b.makeNode(parent, path.Base(name), d)
 		// What is there may be a dangling link: libcontainer makes the device where it leads.
 		there := b.fd()
 		how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
@@ -105,12 +105,12 @@ func (b *initBuilder) makeDev() {
 	b.close(parent)
 }
 
-// makeNode makes a device node, unless that meets an error that is tolerated.
-func (b *initBuilder) makeNode(dir int, name string, d *spec.Device, tolerated unix.Errno) (made *native.Step) {
+// makeNode makes a device node, unless there is a file of that name.
+func (b *initBuilder) makeNode(dir int, name string, d *spec.Device) (made *native.Step) {
 	kind := map[rune]uint32{'b': unix.S_IFBLK, 'c': unix.S_IFCHR, 'u': unix.S_IFCHR, 'p': unix.S_IFIFO}[d.Type]
 	mode := d.Mode
 	device := unix.Mkdev(d.Major, d.Minor)
-	made = b.Call(unix.SYS_MKNODAT, dir, name, kind|mode, device).Tolerate(tolerated).OnError("mknodat " + d.Path)
+	made = b.Call(unix.SYS_MKNODAT, dir, name, kind|mode, device).Tolerate(unix.EEXIST).OnError("mknodat " + d.Path)
 	fd := b.fd()
 	b.Call(unix.SYS_OPENAT, dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC).ExpectFD(fd).IfDone(made).
 		OnError("open " + d.Path)

@@ -26,13 +26,10 @@ type command spec.Process
 // one.
 const initFD = native.Socket + 1
 
-// request returns all steps from the caller to the program of the container. Each part names its source in
-// libcontainer, and has its order and its errors, on which Docker depends (see pkg/ociruntime/errors.go). One thing
-// differs: the fork into the PID namespace comes last, so that a process that can be traced there with CAP_SYS_PTRACE
-// has no more rights than the program. Steps before the namespaces are joined may open files of the host, and close
-// them.
-//
-// With moves, the process moves into Unified, waiting for a grace period of RCU, instead of being forked into it.
+// request returns all steps of an exec. Each part names its source in libcontainer, and has its order and its errors, on
+// which Docker depends (pkg/ociruntime/errors.go). But the fork into the PID namespace comes last, so that who can be
+// traced there has no more rights than the program. With moves, the process moves into Unified, instead of being forked
+// into it, and waits for a grace period of RCU.
 func (c *command) request(moves bool) *native.Request {
 	r := &native.Request{}
 	if c.Cgroups.Freezer != "" {
@@ -111,9 +108,8 @@ func (c *command) enterUnified(r *native.Request, free, namespaces int, moves bo
 	r.Call(unix.SYS_CLOSE, free)
 }
 
-// enterTasks moves the process into its v1 cgroups. A process with one thread that moves itself through the file tasks
-// waits for no grace period of RCU, unlike one moved through cgroup.procs (kernel/cgroup/cgroup.c,
-// cgroup_procs_write_start).
+// enterTasks moves the process into its v1 cgroups. Who moves itself through the file tasks waits for no grace period of
+// RCU (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
 func (c *command) enterTasks(r *native.Request, free int) {
 	for _, dir := range c.Cgroups.Tasks {
 		write(r, free, filepath.Join(dir, "tasks"), "0")

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -60,8 +59,7 @@ func (l *Launcher) makeUserNamespace(ctx context.Context, c *spec.Container) (fi
 }
 
 // enterUserNamespace prepares the root, and opens what is to be bound, in the mount namespace of the container but with
-// the rights outside its user namespace: inside, a source may be out of reach, and ids cannot be mapped. In that mount
-// namespace mounts are locked, as in any copy for another user namespace (mount_namespaces(7)).
+// the rights outside its user namespace: inside, a source may be out of reach, and ids cannot be mapped.
 func (b *initBuilder) enterUserNamespace() {
 	const what = "user namespace"
 	b.Call(unix.SYS_SETNS, b.mounts, unix.CLONE_NEWNS).OnError(what + ": setns")
@@ -91,39 +89,10 @@ func (b *initBuilder) openSources(userns int) {
 	for _, c := range b.CgroupMounts {
 		b.sources[c.Directory] = b.cloneTree(unix.AT_FDCWD, c.Directory, true)
 	}
-	b.openDevices()
-}
-
-// openDevices opens the devices that are bound. Those that the container asked for it makes, in a file system of the
-// host's user namespace: in one of the container's no device can be opened, and the host may have them under other
-// names, with other owners. It covers the container's root meanwhile: Linux before 6.15 copies no mount that is
-// nowhere.
-func (b *initBuilder) openDevices() {
-	nodes := -1
-	if slices.ContainsFunc(b.Devices, func(d *spec.Device) bool { return d.Make }) {
-		nodes = b.newFilesystem("tmpfs", "tmpfs", contextOption(b.MountLabel),
-			unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
-		b.moveMount(nodes, b.root)
-	}
-	for i, d := range b.Devices {
-		if d.Path == "" || path.Clean("/"+d.Path) == "/dev/ptmx" {
-			continue
-		}
-		if !d.Make {
+	for _, d := range b.Devices { // no device can be opened in a file system of the container's user namespace
+		if d.Path != "" && path.Clean("/"+d.Path) != "/dev/ptmx" {
 			b.sources[d] = b.cloneTree(unix.AT_FDCWD, d.Path, false)
-			continue
 		}
-		name := strconv.Itoa(i)
-		made := b.makeNode(nodes, name, d, unix.EPERM) // the caller itself is in a user namespace
-		const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
-		fd, what := b.fd(), "open_tree "+d.Path
-		b.Call(unix.SYS_OPEN_TREE, nodes, name, flags).ExpectFD(fd).IfDone(made).OnError(what)
-		b.Call(unix.SYS_OPEN_TREE, unix.AT_FDCWD, d.Path, flags).ExpectFD(fd).IfFailed(made).OnError(what)
-		b.sources[d] = fd
-	}
-	if nodes >= 0 {
-		b.Call(unix.SYS_UMOUNT2, b.Root, unix.MNT_DETACH).OnError("umount2")
-		b.close(nodes)
 	}
 }
 

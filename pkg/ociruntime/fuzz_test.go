@@ -47,7 +47,7 @@ func FuzzConfig(f *testing.F) {
 		}
 		p, err := translate.Process(spec.Process, &stdio.Streams{})
 		if err != nil || translate.UnsupportedInit(c, config, p) != "" ||
-			translate.LauncherContainer(config, 0).Unsupported() != "" {
+			translate.LauncherContainer(config).Unsupported() != "" {
 			return
 		}
 		for _, m := range config.Mounts {

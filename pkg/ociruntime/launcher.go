@@ -227,7 +227,7 @@ func (c *container) initCommand(p *libcontainer.Process, s *stdio.Streams) (*spe
 	if err != nil {
 		return nil, err
 	}
-	i := translate.LauncherContainer(&config, len(c.config.Spec.Linux.Devices))
+	i := translate.LauncherContainer(&config)
 	i.Process, i.Reaped = *process, c.config.Init
 	if reason := i.Unsupported(); reason != "" {
 		return nil, unsupported{errors.New(reason)}

@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A part of program.c: the first process of a container that asked for an init. It runs the container's program as its
-// child, reaps orphans, forwards signals to the child, and ends as the child does. It has a file of its own, which
-// begins with native_init_main, and was executed like a program of the container (OP_INIT), so it has the rights and
-// the confinement of one, and nothing in its memory except its arguments and its environment.
+// child, reaps orphans, forwards signals, and ends as the child does. It has a file of its own, and was executed with
+// the rights of the container's program (OP_INIT).
 
 // Text of up to seven bytes in a number: compilers put longer arrays into data.
 #define TEXT(a, b, c, d, e, f, g) \
@@ -60,10 +59,8 @@ CODE static void reap(long program)
 		end(WIFEXITED(last) ? WEXITSTATUS(last) : 128 + WTERMSIG(last));
 }
 
-// The kernel has put the number of arguments, the arguments and the environment on the stack. The arguments are its own
-// name, the path of the program, and the program's arguments. The launcher has blocked
-// signals, so that none sent before this begins is lost. Signals of faults are among them: somebody may send them to
-// the program, and a fault of the init itself ends it all the same (kernel/signal.c, force_sig_info_to_task).
+// The arguments are its own name, the path of the program, and the program's arguments. The launcher has blocked signals,
+// so that none is lost, also those of faults: one of the init itself ends it all the same.
 CODE __attribute__((noreturn, used)) void native_init_main(long *stack)
 {
 	if (stack[0] <= 2)

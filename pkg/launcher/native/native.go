@@ -2,28 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package native runs lists of system calls in a process without the Go runtime: it has one thread, can fork, and has
-// nothing of the caller in its memory.
+// nothing of the caller in its memory. [Program.Start] runs the program, seven kilobytes of C without a library, and
+// [Run.Execute] sends it a [Request].
 //
-// The program (program.c) is seven kilobytes of C without a library. [Program.Start] runs it. [Run.Execute] sends
-// it a [Request], which says what system calls to make in which order. It becomes the program of a container, or
-// sleeps.
+// A fork makes a child of the caller (CLONE_PARENT), and the process that forked ends. At [Request.Wait] a process stops
+// until the caller knows all processes that were forked before, and has suspended or told [Children].
 //
-// A fork of the request makes a child of the caller (CLONE_PARENT). The process that forked ends, and Execute waits for
-// it. At [Request.Wait] a process stops until the caller knows all processes that were forked before. So a process of
-// which the caller never heard does nothing after such a step.
-//
-// # Goroutines and locks
-//
-// There is no lock. Execute has no goroutines except for those of its context's end, which do nothing once it returns.
-// It waits in Go's poller, without a thread. The reaper is suspended while the first process starts; the others are
-// registered once their parent has reported them.
-//
-// # Promises
-//
-//   - If Execute fails, none of its processes is left, neither running nor to be reaped. The exceptions are one that
-//     does not exit within some seconds of SIGKILL, and one whose parent was killed before reporting it, which ends by
-//     itself: the reaper collects both.
-//   - Execute ends when its context does, even if the process is frozen.
+// If Execute fails or its context ends, none of its processes is left, even if they are frozen, except for one that does
+// not exit within seconds of SIGKILL, and one whose parent was killed before reporting it: the reaper collects both.
 package native
 
 // #include "arch.h"
@@ -44,8 +30,7 @@ const (
 	AuditArch   = C.NATIVE_AUDIT_ARCH     // AUDIT_ARCH_… of the processor, see seccomp(2)
 )
 
-// Children tells the rest of this program which child processes are ours: nobody else may wait for these. A program
-// that waits for no children but those that it started itself needs none: see [NoOthers].
+// Children tells the rest of this program which child processes are ours: nobody else may wait for these. See [NoOthers].
 type Children interface {
 	// Suspend keeps others from waiting for any child until resume is called, once.
 	Suspend() (resume func())
@@ -55,7 +40,7 @@ type Children interface {
 	Unregister(pid int)
 }
 
-// NoOthers is Children for a program in which nobody waits for children that somebody else has started.
+// NoOthers is Children for a program that waits for no children but those that it started itself.
 type NoOthers struct{}
 
 // Suspend implements [Children].
@@ -67,8 +52,8 @@ func (NoOthers) Register(int) bool { return true }
 // Unregister implements [Children].
 func (NoOthers) Unregister(int) {}
 
-// Start starts the program with these standard streams, and with more as its descriptors from [Socket] + 1 on. nil
-// means none. The program does nothing until Execute, which must be called.
+// Start starts the program with these standard streams, and with more as its descriptors from [Socket] + 1 on; nil for
+// none. The program does nothing until Execute, which must be called.
 func (p *Program) Start(children Children, stdio [3]*os.File, more ...*os.File) (*Run, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -121,9 +121,8 @@ CODE static bool tolerated(const struct step *s, long error)
 	return false;
 }
 
-// Makes a system call, and repeats it if it was interrupted: a call that waits for a file system, such as FUSE, by
-// SIGSTOP; openat2(2) of a path with ".." by a rename or a mount anywhere on the machine. The latter has a bound of
-// tries, since others can rename without a pause.
+// Makes a system call, and repeats it if it was interrupted: openat2(2) of a path with ".." by any rename or mount of the
+// machine, so with a bound of tries.
 CODE static long call(long number, const uint64_t *arg)
 {
 	long result;

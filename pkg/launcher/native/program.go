@@ -22,17 +22,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Program is the program in a file of its own, in memory: an ELF file that nobody can change, of the code that lies in a
-// section of this binary. Its methods may be called concurrently.
+// Program is the program in an ELF file of its own, in memory, that nobody can change. Its methods may be called
+// concurrently.
 type Program struct {
 	name  string
 	file  *os.File
 	mount *os.File // of its file system; closing it takes a grace period of RCU
 }
 
-// New makes a Program, which is called name in errors, and owner:name in /proc: tools that watch a machine show that,
-// so it says whose the file is. The error is errdefs.ErrNotImplemented if the program is not written for the processor,
-// the caller may not mount, or the kernel is older than Linux 5.10.
+// New makes a Program, which is called name in errors, and owner:name in /proc. The error is errdefs.ErrNotImplemented
+// on another processor, before Linux 5.10, and if the caller may not mount.
 func New(owner, name string) (*Program, error) {
 	code, entry, _ := code()
 	return newProgram(owner, name, code, entry)
@@ -92,11 +91,9 @@ func (p *Program) startWith(files []*os.File) (*os.Process, error) {
 // pathOf returns the path of an open file of this process, also in a child, whose descriptors may be others.
 func pathOf(f *os.File) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()) }
 
-// write makes the executable file, in a file system of its own that nobody can find, and that is read-only once the
-// file is written. A container reaches the file as /proc/PID/exe (CVE-2019-5736), and its root may own it. It can
-// change neither content nor mode, attributes or ACL: only CAP_SYS_ADMIN in the user namespace of the caller makes the
-// file system writable again. As long as the caller has the file open, there can be no lease that holds up who executes
-// it (fcntl(2)).
+// write makes the executable file, in a file system that has no other name and is read-only once the file is written. A
+// container reaches the file as /proc/PID/exe (CVE-2019-5736), and its root may own it, but can change nothing of it,
+// nor have a lease, since the caller has the file open (fcntl(2)).
 func (p *Program) write(name string, content []byte) error {
 	context, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {

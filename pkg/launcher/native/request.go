@@ -15,10 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Request is what the program does: steps, and the data that they refer to. The first step that fails ends it.
-//
-// An argument of a step is an int, a uint32, a uint64, or the address of data in the request: a string, which gets a
-// zero byte at its end, a []byte, or a Word.
+// Request is what the program does: steps, and the data that they refer to. The first step that fails ends it. An
+// argument is a number, a Word, or data whose address the step gets: a string or a []byte.
 type Request struct {
 	// Thaw is a file cgroup.procs through which a killed process is moved, because it does not die where it is frozen
 	// (Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst); "" for none.
@@ -70,9 +68,8 @@ func (r *Request) ForkInto(cgroup, namespaces int) *Step {
 // Wait adds a stop until the caller knows the process, and has called grant with its pid. grant may be nil.
 func (r *Request) Wait(grant func(pid int) error) { r.add(C.OP_WAIT).grant = grant }
 
-// HandleSignals makes the signals that ask a process to end do so until it runs its program, except ignored ones: the
-// program ignores them too. The kernel drops signals to the first process of a PID namespace that have no handler
-// (pid_namespaces(7)).
+// HandleSignals has signals that ask a process to end do so until it runs its program, unless they are ignored: to the
+// first process of a PID namespace the kernel sends none without a handler (pid_namespaces(7)).
 func (r *Request) HandleSignals() { r.add(C.OP_SIGNALS) }
 
 // Hold adds a stop at which [Run.Execute] returns the process. [Run.Resume] lets it continue.
@@ -118,13 +115,12 @@ func (r *Request) LookupIn(directories, name string) *Step {
 	return r.add(C.OP_LOOKUP, directories, name) // bytes adds the byte that ends the list
 }
 
-// Exec runs the file that was looked up; it is the last step. If execve(2) fails, it is too late to report the error:
-// the process prints it on its standard error, and ends with status 255. The detail is the index of the directory.
+// Exec runs the file that was looked up; it is the last step. If execve(2) fails, the process prints the error, and ends
+// with status 255. The detail is the index of the directory.
 func (r *Request) Exec(args, env Word) *Step { return r.add(C.OP_EXEC, args, env) }
 
-// ExecInit runs the program of [NewInit], whose file is descriptor fd, in place of the file that was looked up. It runs
-// that file as its child, reaps, forwards signals, and ends with the child's status. Signals should be blocked before.
-// It is the last step. Errors are reported as those of Exec.
+// ExecInit runs the program of [NewInit], whose file is descriptor fd, which runs the file that was looked up as its
+// child. It is the last step. Signals should be blocked before. Errors are reported as those of Exec.
 func (r *Request) ExecInit(fd int, args []string, env Word) *Step {
 	return r.add(C.OP_INIT, r.Strings(append([]string{"init", ""}, args...)), env, fd)
 }

@@ -21,13 +21,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrKilledInCgroup means that the kernel killed a process right after it was forked into the cgroup of
-// [Request.ForkInto]. Newer kernels (6.18 does) do that if cgroup.kill was not written as often in that cgroup as in
-// the parent's own (kernel/cgroup/cgroup.c, kill_seq).
+// ErrKilledInCgroup means that the kernel killed a process as it was forked into the cgroup of [Request.ForkInto]: Linux
+// 6.18 does if the parent's cgroup was killed more often (kernel/cgroup/cgroup.c, kill_seq).
 var ErrKilledInCgroup = errors.New("the process was killed when it was forked into the cgroup")
 
-// deathTimeout is how long Execute waits for a process that it killed. The reaper collects one that sleeps
-// uninterruptibly in a file system of a container.
+// deathTimeout is how long Execute waits for a process that it killed, which may sleep in a file system.
 const deathTimeout = 5 * time.Second
 
 // resumeTimeout is how long Resume waits for the program of a process.

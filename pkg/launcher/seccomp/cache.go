@@ -19,9 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cache keeps seccomp filters in a directory, for all processes of a machine: libseccomp takes 20 to 40 ms to make
-// that of containerd's default profile. A filter is used again for the same profile, by the same files of the program
-// and its libraries, on the same kernel. Several processes may use the directory at the same time.
+// Cache keeps seccomp filters in a directory, for all processes of a machine: libseccomp takes 20 to 40 ms for that of
+// containerd's default profile. A filter is that of a profile, of the program with its libraries, and of the kernel.
 type Cache struct {
 	Dir string // is made if its parent exists
 

@@ -105,12 +105,9 @@ func (f *Filter) BlocksStart(terminal bool) bool {
 // BlocksInit reports whether the filter forbids what the small init does that the launcher can run.
 func (f *Filter) BlocksInit() bool { return f.blocksInit }
 
-// Capture returns the seccomp filter that load loads into the calling thread. That way a filter is exactly what a
-// library makes of a profile, even if the library does not export it. The filter is not loaded: the kernel asks us
-// before (seccomp_unotify(2)), and we answer that it was.
-//
-// load runs on a thread of its own, which ends with it. If the kernel does not let us listen, which takes CAP_SYS_ADMIN
-// and no other listener, the error is errdefs.ErrNotImplemented.
+// Capture returns the seccomp filter that load loads into the calling thread, exactly as a library makes it. The filter
+// is not loaded: the kernel asks us before (seccomp_unotify(2)), and we answer that it was. load runs on a thread that
+// ends with it. The error is errdefs.ErrNotImplemented without CAP_SYS_ADMIN, or with another listener.
 func Capture(load func() error) (*Filter, error) {
 	ready, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
@@ -152,8 +149,7 @@ func Capture(load func() error) (*Filter, error) {
 	return NewFilter(uint(c.flags), unsafe.Slice((*unix.SockFilter)(c.program), c.length)), nil
 }
 
-// awaitEvent returns when the other side can answer without the Go runtime. The code that loads a filter may keep its
-// processor meanwhile (unix.RawSyscall), so the runtime could neither stop the world nor run the other side.
+// awaitEvent returns when the other side can answer without the Go runtime: load may keep its processor meanwhile.
 func awaitEvent(eventfd int) error {
 	var count [8]byte
 	for {

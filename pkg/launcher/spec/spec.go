@@ -155,8 +155,6 @@ type Device struct {
 	Major, Minor uint32
 	Mode         uint32
 	UID, GID     uint32
-	// Make says that the node is made in a container with a user namespace, too, where others are bound from the host.
-	Make bool
 }
 
 // CgroupMount is a hierarchy of cgroup v1, and the container's directory in it.

@@ -109,9 +109,8 @@ func WithLog(bundle, dir, name string, f func(dir string) error) error {
 	return err
 }
 
-// DetachRoot detaches what libcontainer has mounted in a container's state directory if a restore did not come to its
-// end: the container's root file system, with the volumes in it (libcontainer, Container.Restore). Who removes that
-// directory would remove the files in these.
+// DetachRoot detaches the root file system that libcontainer has mounted in a container's state directory for a restore
+// that failed: who removes that directory would remove the files in its volumes.
 func DetachRoot(stateDir string) error {
 	root := filepath.Join(stateDir, "criu-root")
 	for {
@@ -141,8 +140,7 @@ func cause(path string) string {
 	return ""
 }
 
-// CheckNamespaces refuses paths that no longer lead to the namespaces of pid, such as those of a process that has
-// exited or of a closed descriptor: libcontainer reads them again and tells CRIU not to save these namespaces.
+// CheckNamespaces refuses paths that no longer lead to the namespaces of pid: libcontainer tells CRIU not to save these.
 func CheckNamespaces(list configs.Namespaces, pid int) error {
 	for _, ns := range list {
 		if ns.Path == "" || ns.Type != configs.NEWNET && ns.Type != configs.NEWPID {
@@ -160,12 +158,9 @@ func CheckNamespaces(list configs.Namespaces, pid int) error {
 	return nil
 }
 
-// CheckMounts refuses links in a container's root file system because of which CRIU would mount something other than
-// config.json says. libcontainer tells CRIU what to bind by the place of a mount once links are followed, and CRIU
-// keeps that as text, mnt[PLACE]:SOURCE: a place with "]:" in it ends early, and the rest becomes the source
-// (CVE-2026-119101). For two mounts at one place, CRIU takes the source of the first.
-//
-// libcontainer follows the links again. At a restore nobody can replace them meanwhile, since nothing runs there yet.
+// CheckMounts refuses links in a root file system that deceive CRIU. libcontainer names it the place of a mount once
+// links are followed, which CRIU keeps as mnt[PLACE]:SOURCE: a place with "]:" ends early (CVE-2026-119101), and of two
+// mounts at one place CRIU takes the source of the first. At a restore nobody can replace links meanwhile.
 func CheckMounts(config *configs.Config) error {
 	sources := map[string]string{} // by place
 	for _, m := range config.Mounts {

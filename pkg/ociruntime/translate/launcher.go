@@ -60,9 +60,8 @@ func LauncherProcess(
 	return cmd, cmp.Or(setCapabilities(cmd, config, p), setScheduling(cmd, config, p))
 }
 
-// LauncherContainer translates the configuration of a container for the launcher. It leaves out the process. ownDevices
-// is how many of the devices, the last ones, config.json asks for.
-func LauncherContainer(config *configs.Config, ownDevices int) *spec.Container {
+// LauncherContainer translates the configuration of a container for the launcher. It leaves out the process.
+func LauncherContainer(config *configs.Config) *spec.Container {
 	c := &spec.Container{
 		UIDMap: idMap(config.UIDMappings), GIDMap: idMap(config.GIDMappings),
 		Root: config.Rootfs, ReadonlyRoot: config.Readonlyfs, RootPropagation: config.RootPropagation,
@@ -84,10 +83,10 @@ func LauncherContainer(config *configs.Config, ownDevices int) *spec.Container {
 		}
 		c.Mounts = append(c.Mounts, own)
 	}
-	for i, d := range config.Devices {
+	for _, d := range config.Devices {
 		c.Devices = append(c.Devices, &spec.Device{
 			Path: d.Path, Type: rune(d.Type), Major: uint32(d.Major), Minor: uint32(d.Minor), Mode: uint32(d.FileMode),
-			UID: d.Uid, GID: d.Gid, Make: i >= len(config.Devices)-ownDevices, // specconv, createDevices
+			UID: d.Uid, GID: d.Gid,
 		})
 	}
 	return c

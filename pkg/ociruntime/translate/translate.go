@@ -56,7 +56,6 @@ func Container(c process.Config) (*configs.Config, error) {
 		own := *d
 		config.Devices[i] = &own
 	}
-	ownDevices(config, c.Spec.Linux)
 	// specconv takes the working directory as the bundle, but a shim serves several containers.
 	for i, label := range config.Labels {
 		if strings.HasPrefix(label, "bundle=") {
@@ -84,9 +83,8 @@ func rootlessCgroups(systemd bool) bool {
 	return os.Geteuid() != 0 || !systemd && userns.RunningInUserNS()
 }
 
-// keepCgroup2Options gives mounts of cgroup v2 the options that the machine's has. A mount from outside a cgroup
-// namespace would otherwise clear them for the whole hierarchy, such as nsdelegate, without which a container can raise
-// its own limits (kernel/cgroup/cgroup.c, apply_cgroup_root_flags).
+// keepCgroup2Options gives mounts of cgroup v2 the machine's options, such as nsdelegate: one from outside a cgroup
+// namespace would clear them for the whole hierarchy (kernel/cgroup/cgroup.c, apply_cgroup_root_flags).
 func keepCgroup2Options(config *configs.Config) error {
 	isCgroup2 := func(m *configs.Mount) bool {
 		return m.Device == "cgroup2" || m.Device == "cgroup" && cgroups.IsCgroup2UnifiedMode()
@@ -128,27 +126,6 @@ func cgroup2Options() (string, error) {
 func resetDevices() {
 	for _, d := range specconv.AllowedDevices {
 		d.Uid, d.Gid = 0, 0
-	}
-}
-
-// ownDevices gives the devices of the specification, which come last, the owners that it names: with a user namespace
-// specconv gives all devices to its root. An id that is not mapped is left at that.
-func ownDevices(config *configs.Config, spec *specs.Linux) {
-	if spec == nil || !config.Namespaces.Contains(configs.NEWUSER) {
-		return
-	}
-	made := config.Devices[len(config.Devices)-len(spec.Devices):]
-	for i, d := range spec.Devices {
-		if d.UID != nil {
-			if id, err := config.HostUID(int(*d.UID)); err == nil {
-				made[i].Uid = uint32(id)
-			}
-		}
-		if d.GID != nil {
-			if id, err := config.HostGID(int(*d.GID)); err == nil {
-				made[i].Gid = uint32(id)
-			}
-		}
 	}
 }
 
