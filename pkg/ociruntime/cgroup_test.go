@@ -29,7 +29,6 @@ import (
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
-	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -327,11 +326,7 @@ func TestCreate_StopsNoUnitOfOthers(t *testing.T) {
 	taken := &takenUnit{Manager: made.plain}
 	made.plain = taken
 	config.Cgroups.Systemd = true // of which there may be none here
-	streams := noStreams(t)
-	init, err := translate.Process(c.Spec.Process, streams)
-	testx.Must(t, err)
-	init.Init = true
-	if err := made.startInit(t.Context(), init, streams); !systemd.UnitExists(err) {
+	if err := made.startInit(t.Context(), noStreams(t)); !systemd.UnitExists(err) {
 		t.Errorf("start = %v, want that the unit exists", err)
 	}
 	testx.Must(t, made.undoCreate())

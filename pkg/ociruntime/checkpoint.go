@@ -10,7 +10,6 @@ import (
 	"os"
 
 	"github.com/opencontainers/runc/libcontainer"
-	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/ociruntime/criu"
@@ -56,21 +55,6 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 		err = errors.Join(err, os.RemoveAll(r.Path))
 	}
 	return err
-}
-
-// prepareRestore makes a container without a process, for Restore.
-func (r *Runtime) prepareRestore(c process.Config, config *configs.Config) (process.RuntimeContainer, error) {
-	if err := criu.Find(c.CriuPath); err != nil {
-		return nil, err
-	}
-	if err := criu.CheckImage(c.Checkpoint); err != nil {
-		return nil, err
-	}
-	prepared, err := r.newContainer(c, config)
-	if err != nil {
-		return nil, err // a nil *container in an interface would not be nil
-	}
-	return prepared, nil
 }
 
 // Restore implements process.RuntimeContainer. CRIU makes init a child of the shim (criu(8), --restore-sibling), so

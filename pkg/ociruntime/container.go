@@ -27,6 +27,7 @@ import (
 	"sandbox.internal/shim/pkg/inspect"
 	filter "sandbox.internal/shim/pkg/launcher/seccomp"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
+	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -114,9 +115,14 @@ func (c *container) useCgroupOfState() error {
 	return nil
 }
 
-// startInit starts p as the init of the container, and writes the remaining limits. If it fails, init is dead.
-func (c *container) startInit(ctx context.Context, p *libcontainer.Process, s *stdio.Streams) error {
-	err := c.start(ctx, p, func(by starter) (err error) {
+// startInit starts the init of the container, and writes the remaining limits. If it fails, init is dead.
+func (c *container) startInit(ctx context.Context, s *stdio.Streams) error {
+	p, err := translate.Process(c.config.Spec.Process, s)
+	if err != nil {
+		return err
+	}
+	p.Init, p.ExtraFiles = true, c.config.Files
+	err = c.start(ctx, p, func(by starter) (err error) {
 		c.init, c.gate, err = by.startInit(ctx, c, p, s)
 		return err
 	})
@@ -157,7 +163,6 @@ func (c *container) Cgroup() *cgroup.Cgroup { return c.cgroup }
 func (c *container) Pause() error  { return c.manager.Freeze(cgroups.Frozen) }
 func (c *container) Resume() error { return c.manager.Freeze(cgroups.Thawed) }
 
-// KeepCPUSet implements process.RuntimeContainer.
 func (c *container) KeepCPUSet(ctx context.Context, cpus, mems string) error {
 	if s, ok := c.manager.(*systemd.Scope); ok {
 		return s.SetCPUSet(ctx, cpus, mems)
@@ -165,7 +170,6 @@ func (c *container) KeepCPUSet(ctx context.Context, cpus, mems string) error {
 	return nil
 }
 
-// Start implements process.RuntimeContainer.
 func (c *container) Start() error {
 	if err := c.gate.open(); err != nil {
 		return err
@@ -180,7 +184,6 @@ func (c *container) Start() error {
 // fifo is the file in the state directory that says that init waits to be started (runc libcontainer, refreshState).
 func (c *container) fifo() string { return filepath.Join(c.dir(), "exec.fifo") }
 
-// AwaitProgram implements process.RuntimeContainer.
 func (c *container) AwaitProgram() {
 	if c.gate != nil {
 		c.gate.awaitProgram()
@@ -194,7 +197,6 @@ type initProcess struct {
 	container *container
 }
 
-// Init implements process.RuntimeContainer.
 func (c *container) Init() process.Handle { return initProcess{c.init, c} }
 
 func (i initProcess) Signal(sig syscall.Signal) error {

@@ -22,7 +22,6 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// KillRemaining implements process.RuntimeContainer.
 func (c *container) KillRemaining(ctx context.Context) error {
 	if c.ownsPIDs {
 		return nil
@@ -30,7 +29,6 @@ func (c *container) KillRemaining(ctx context.Context) error {
 	return c.cgroup.Kill(ctx)
 }
 
-// Destroy implements process.RuntimeContainer.
 func (c *container) Destroy() error {
 	// libcontainer does not destroy a container whose cgroup is frozen, even if it is empty.
 	if err := c.cgroup.Thaw(); err != nil {
@@ -44,7 +42,6 @@ func (c *container) Destroy() error {
 	return nil
 }
 
-// Discard implements process.RuntimeContainer.
 func (c *container) Discard() error {
 	defer c.closeFiles()
 	return c.undoCreate()
@@ -59,8 +56,7 @@ func (c *container) closeFiles() {
 }
 
 // undoCreate removes what a failed Create has made: the cgroup with all processes in it, and the state directory; then
-// it runs the poststop hooks. init is dead. If only systemd is silent, it still removes the directory: the unit ends
-// with its cgroup.
+// it runs the poststop hooks. If only systemd is silent, it removes the directory: the unit ends with its cgroup.
 func (c *container) undoCreate() error {
 	defer c.runtime.reaper.Suspend()() // hooks are children of the shim
 	ctx, cancel := context.WithTimeoutCause(context.Background(), destroyTimeout, errOccupied)
@@ -138,7 +134,6 @@ func removeState(lc *libcontainer.Container, dir string, remove func() error) er
 	return nil
 }
 
-// removeStateDir removes the state directory of a container.
 func removeStateDir(dir string) error {
 	if err := criu.DetachRoot(dir); err != nil {
 		return err
@@ -147,8 +142,8 @@ func removeStateDir(dir string) error {
 }
 
 const (
-	// destroyTimeout bounds how long Delete waits for a cgroup to become empty. CRI gives Delete 10 s in total
-	// (containerd internal/cri/server, events.go), of which the output may have taken six or seven.
+	// destroyTimeout bounds how long Delete waits for a cgroup to become empty. CRI gives Delete 10 s (containerd
+	// internal/cri/server, events.go), of which the output may have taken six or seven.
 	destroyTimeout = 3 * time.Second
 	// unitTimeout is the least that systemd gets, even if the cgroup took most of destroyTimeout.
 	unitTimeout = time.Second

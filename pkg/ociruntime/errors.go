@@ -6,7 +6,6 @@ package ociruntime
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,16 +18,13 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 )
 
-// Errors of libcontainer v1.5.2 get their classes here. It has sentinels for some only. The others are recognised by
-// their text; tests provoke each of them, so a version of libcontainer with other texts fails a test.
-
-// sentinelClasses are libcontainer's sentinels, each with the class that it stands for.
+// sentinelClasses are libcontainer's sentinels, each with the class that it stands for. It has few: other errors are
+// recognised by the text that v1.5.2 has. Tests provoke each of them.
 var sentinelClasses = []struct{ sentinel, class error }{
 	{libcontainer.ErrExist, errdefs.ErrAlreadyExists},
 	{libcontainer.ErrNotExist, errdefs.ErrNotFound},
 	{libcontainer.ErrCgroupNotExist, errdefs.ErrNotFound},
 	{libcontainer.ErrInvalidID, errdefs.ErrInvalidArgument},
-	{os.ErrInvalid, errdefs.ErrInvalidArgument},
 	{libcontainer.ErrNotRunning, errdefs.ErrFailedPrecondition},
 	{libcontainer.ErrPaused, errdefs.ErrFailedPrecondition},
 }

@@ -64,8 +64,8 @@ type execProcess struct {
 	container *container
 }
 
-// Signal sends SIGKILL to the session of the exec, and other signals to its process: what is killed because it takes
-// too long, as a probe, has no chance to end what it has started. Daemons have sessions of their own.
+// Signal sends SIGKILL to the session of the exec, and other signals to its process: a probe that is killed cannot end
+// what it has started. Daemons have sessions of their own.
 func (e execProcess) Signal(sig syscall.Signal) error {
 	if sig != unix.SIGKILL {
 		return e.handle.Signal(sig)
@@ -100,7 +100,6 @@ func (c *container) killSession(leader int) error {
 	return nil
 }
 
-// startExec starts lp in group or, if that is nil, in the container's cgroup.
 func (c *container) startExec(
 	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execGroup,
 ) (h *handle, err error) {

@@ -31,8 +31,7 @@ type execGroups struct {
 // initLeaf is the child cgroup, on v2, of a container's processes that are not execs with limits.
 const initLeaf = "init"
 
-// prepare makes limits of execs possible. It returns an error if the limits that all execs have are not. It is called
-// before any exec runs.
+// prepare makes limits of execs possible, before any exec runs. It fails if the limits that all execs have are not.
 func (g *execGroups) prepare() error {
 	if g.limits == nil {
 		return nil
@@ -104,8 +103,7 @@ func (g *execGroups) makeDir(l *limit.Limits) (*execGroup, error) {
 const (
 	// emptyTimeout is how long the kernel may take to notice that a cgroup is empty.
 	emptyTimeout = time.Second
-	// triedAgain is how many cgroups of earlier execs are tried again when another one ends: any number of programs may
-	// sleep uninterruptibly.
+	// triedAgain is how many cgroups of earlier execs are tried again: any number of programs may never end.
 	triedAgain = 8
 )
 

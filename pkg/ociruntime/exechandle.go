@@ -53,48 +53,42 @@ func (e *limitedExec) Wait() process.Exit {
 			e.log().WithError(err).Error("kill the processes of an exec")
 		}
 	}
-	u := e.readFinal(exit.Used)
-	e.final.Store(&u)
+	// What the cgroup does not tell is the first process's: the kernel may not count memory, and systemd may have removed
+	// the cgroup with the scope that it is in.
+	all, err := e.group.Account()
+	e.warn(err)
+	if errdefs.IsNotFound(err) {
+		all = exit.Used
+		all.Memory = 0
+	}
+	total := all.Memory > 0
+	if !total {
+		all.Memory = exit.Used.Memory
+	}
+	e.account = all
+	e.final.Store(&process.Usage{CPU: all.CPU, Memory: all.Memory, CgroupTotal: total})
 	return exit
 }
 
-// Cgroup implements process.ExecCgroup.
 func (e *limitedExec) Cgroup() *cgroup.Cgroup { return e.group.Cgroup }
 
-// Usage implements process.ExecCgroup.
 func (e *limitedExec) Usage() process.Usage {
 	if final := e.final.Load(); final != nil {
 		return *final
 	}
-	return e.usage(e.group.Usage())
-}
-
-func (e *limitedExec) usage(u cgroup.Usage, err error) process.Usage {
-	if err != nil && !errdefs.IsNotFound(err) {
-		e.log().WithError(err).Warn("usage of an exec")
-	}
+	u, err := e.group.Usage()
+	e.warn(err)
 	return process.Usage{CPU: u.CPU, Memory: u.Memory, CgroupTotal: u.Memory > 0}
 }
 
-// readFinal reads the usage of an exec that has ended. What its cgroup does not tell is the first process's: the kernel
-// may not count memory, and systemd may have removed the cgroup with the scope that it is in.
-func (e *limitedExec) readFinal(first cgroup.Account) process.Usage {
-	all, err := e.group.Account()
-	u := e.usage(all.Usage, err)
-	if errdefs.IsNotFound(err) {
-		all, u.CPU = first, first.CPU
+func (e *limitedExec) warn(err error) {
+	if err != nil && !errdefs.IsNotFound(err) {
+		e.log().WithError(err).Warn("usage of an exec")
 	}
-	if !u.CgroupTotal {
-		all.Memory, u.Memory = first.Memory, first.Memory
-	}
-	e.account = all
-	return u
 }
 
-// Account implements process.ExecCgroup.
 func (e *limitedExec) Account() cgroup.Account { return e.account }
 
-// Release implements process.ExecCgroup.
 func (e *limitedExec) Release() { e.groups.remove(e.group) }
 
 func (e *limitedExec) log() *log.Entry { return log.L.WithField("cgroup", e.group.String()) }

@@ -92,7 +92,6 @@ func (h held) open() error { return h.init.Resume() }
 func (held) awaitProgram() {}
 func (h held) close()      { _ = h.init.Close() } // nothing waits there any more
 
-// startExec implements starter.
 func (l *launcherStarter) startExec(
 	ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams, group *execGroup,
 ) (*handle, error) {

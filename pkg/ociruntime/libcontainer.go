@@ -4,10 +4,10 @@
 package ociruntime
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +26,6 @@ import (
 // libcontainerStarter starts processes with libcontainer.
 type libcontainerStarter struct{ reaper *reaper.Reaper }
 
-// startInit implements starter.
 func (l libcontainerStarter) startInit(
 	ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams,
 ) (*handle, gate, error) {
@@ -36,7 +35,7 @@ func (l libcontainerStarter) startInit(
 		c.unforked = unborn != nil
 		return nil, nil, err
 	}
-	g := &fifo{container: c, pid: init.pid}
+	g := &fifo{container: c}
 	// Nothing waits for init yet, so the pid is still init's.
 	if g.stage, err = executable(init.pid); err == nil {
 		err = c.useCgroupOfState() // without root libcontainer leaves out hierarchies
@@ -53,8 +52,7 @@ func (l libcontainerStarter) startInit(
 	return init, g, nil
 }
 
-// startExec implements starter. It starts one exec at a time in a container: when ctx ends, the stages that it kills
-// must be those of this exec.
+// startExec implements starter. It starts one exec at a time in a container: it kills all stages when ctx ends.
 func (l libcontainerStarter) startExec(
 	ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams, group *execGroup,
 ) (*handle, error) {
@@ -154,17 +152,20 @@ func (l libcontainerStarter) interruption(c *container, isInit bool) (kill func(
 	return func() { _ = group.Signal(unix.SIGKILL, match) } // it is tried again
 }
 
-// isStage reports whether a process is a stage of libcontainer that is about to become an exec's program: one that
-// nobody waits for yet, with the name that nsenter/nsexec.c gives it.
+// isStage reports whether a process is a stage of libcontainer that is about to become an exec's program: a child of
+// this process that nobody waits for yet, with the name that nsenter/nsexec.c gives it (proc_pid_stat(5)).
 func (l libcontainerStarter) isStage(pid int) bool {
-	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	return err == nil && bytes.HasPrefix(name, []byte("runc:[")) && !l.reaper.Registered(pid)
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	name, rest, _ := strings.Cut(string(stat), ") ")
+	var state string
+	var parent int
+	_, _ = fmt.Sscan(rest, &state, &parent)
+	return strings.Contains(name, "(runc:[") && parent == os.Getpid() && !l.reaper.Registered(pid)
 }
 
 // fifo is the gate of an init that libcontainer has started. It opens when init is about to run its program.
 type fifo struct {
 	container *container
-	pid       int
 	stage     string      // the program that init runs until it runs the container's
 	opened    atomic.Bool // and nobody has waited for the container's program yet
 }
@@ -204,8 +205,7 @@ func awaitByte(fifo, pidfd int) error {
 }
 
 // programTimeout is how long a signal or an exec waits for init to run the container's program, and programPoll how
-// often it looks. Usually init runs it immediately. StartContainer hooks run before it and may take any time; the signal
-// then goes to libcontainer's stage.
+// often it looks. StartContainer hooks run before the program and may take any time.
 const (
 	programTimeout = time.Second
 	programPoll    = 200 * time.Microsecond
@@ -216,13 +216,13 @@ func (f *fifo) awaitProgram() {
 		return
 	}
 	for end := time.Now().Add(programTimeout); time.Now().Before(end); <-time.After(programPoll) {
-		if exe, err := executable(f.pid); err != nil || exe != f.stage {
+		if exe, err := executable(f.container.init.pid); err != nil || exe != f.stage {
 			break
 		}
 	}
 	f.opened.Store(false)
 }
 
-// executable returns the path of the program that a process runs. The file system is not asked: it may be a FUSE file
-// system that the container serves, or fails to serve.
+// executable returns the path of the program that a process runs, without a question to its file system, which may be
+// one that the container fails to serve.
 func executable(pid int) (string, error) { return os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) }

@@ -12,6 +12,7 @@
 package ociruntime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 
 	"sandbox.internal/shim/pkg/launcher"
+	"sandbox.internal/shim/pkg/ociruntime/criu"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
@@ -65,19 +67,20 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 			return nil, err
 		}
 	}
-	if c.Checkpoint != "" {
-		return r.prepareRestore(c, config)
+	isRestore := c.Checkpoint != ""
+	if isRestore {
+		if err := cmp.Or(criu.Find(c.CriuPath), criu.CheckImage(c.Checkpoint)); err != nil {
+			return nil, err
+		}
 	}
-	init, err := translate.Process(c.Spec.Process, s)
-	if err != nil {
-		return nil, err
-	}
-	init.Init, init.ExtraFiles = true, c.Files
 	created, err := r.newContainer(c, config)
 	if err != nil {
 		return nil, err
 	}
-	if err := created.startInit(ctx, init, s); err != nil {
+	if isRestore {
+		return created, nil
+	}
+	if err := created.startInit(ctx, s); err != nil {
 		created.closeFiles()
 		return nil, errors.Join(createError(err, c.Spec.Linux), process.UndoCreate(created.undoCreate))
 	}

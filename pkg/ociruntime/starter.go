@@ -20,13 +20,11 @@ import (
 )
 
 // starter starts processes of containers: the launcher or libcontainer. If a method fails, or ctx ends first, nothing
-// is left of the process. The error is unsupported if the other starter may succeed: then nothing is left of the cgroup
-// either.
+// is left of the process and, if the error is unsupported, of the cgroup: the other starter may succeed.
 type starter interface {
 	// startInit starts p as the init of c, and passes it its streams. Init waits at the gate until Start.
 	startInit(ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams) (*handle, gate, error)
-	// startExec starts p in c, in group or, if that is nil, in the container's cgroup. It returns when the program of p
-	// has begun.
+	// startExec starts p in group or, if that is nil, in the cgroup of c. It returns when the program of p has begun.
 	startExec(
 		ctx context.Context, c *container, p *libcontainer.Process, s *stdio.Streams, group *execGroup,
 	) (*handle, error)
@@ -85,7 +83,6 @@ func (c *container) byLibcontainer(ctx context.Context, p *libcontainer.Process,
 	c.launch.ExecReason = reason
 }
 
-// Launch implements process.RuntimeContainer.
 func (c *container) Launch() inspect.Launch {
 	c.launchMu.Lock()
 	defer c.launchMu.Unlock()

@@ -11,13 +11,11 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Merge applies update r to before, which may be nil. next is the result. write is the subset of next to write; values
-// that others wrote to the container's cgroup stay:
-//   - the fields that r sets, and the fields that the kernel or libcontainer validates together with them;
-//   - device rules, CPUs and memory nodes only if they differ from before: CRI repeats them in each update, while the
-//     kubelet and others move a container between CPUs.
-//
-// Neither argument is changed.
+// Merge applies update r to before, which may be nil. next is the result. write is the subset of next to write, since
+// values that others wrote to the container's cgroup stay: the fields that r sets, and those that the kernel or
+// libcontainer validates together with them. Device rules, CPUs and memory nodes are among these only if they differ
+// from before: CRI repeats them in each update, while the kubelet and others move a container between CPUs. Block IO and
+// network of next are those of r as a whole, if it has any. Neither argument is changed.
 func Merge(before, r *specs.LinuxResources) (next, write *specs.LinuxResources) {
 	n, w := value(before), *r
 	if reflect.DeepEqual(r.Devices, n.Devices) {
@@ -33,15 +31,7 @@ func Merge(before, r *specs.LinuxResources) (next, write *specs.LinuxResources) 
 	if r.Pids != nil && r.Pids.Limit != nil {
 		n.Pids = r.Pids
 	}
-	if r.BlockIO != nil {
-		n.BlockIO = mergeBlockIO(value(n.BlockIO), *r.BlockIO)
-	}
-	if r.Network != nil {
-		network := value(n.Network)
-		set(&network.ClassID, r.Network.ClassID)
-		network.Priorities = override(network.Priorities, r.Network.Priorities)
-		n.Network = &network
-	}
+	n.BlockIO, n.Network = cmp.Or(r.BlockIO, n.BlockIO), cmp.Or(r.Network, n.Network)
 	n.HugepageLimits = override(n.HugepageLimits, r.HugepageLimits)
 	n.Rdma, n.Unified = mergeMap(n.Rdma, r.Rdma), mergeMap(n.Unified, r.Unified)
 	return &n, &w
@@ -128,15 +118,4 @@ func mergeCPU(before, r specs.LinuxCPU) (next, write *specs.LinuxCPU) {
 		w.Mems = ""
 	}
 	return &n, &w
-}
-
-func mergeBlockIO(b, r specs.LinuxBlockIO) *specs.LinuxBlockIO {
-	set(&b.Weight, r.Weight)
-	set(&b.LeafWeight, r.LeafWeight)
-	b.WeightDevice = override(b.WeightDevice, r.WeightDevice)
-	b.ThrottleReadBpsDevice = override(b.ThrottleReadBpsDevice, r.ThrottleReadBpsDevice)
-	b.ThrottleWriteBpsDevice = override(b.ThrottleWriteBpsDevice, r.ThrottleWriteBpsDevice)
-	b.ThrottleReadIOPSDevice = override(b.ThrottleReadIOPSDevice, r.ThrottleReadIOPSDevice)
-	b.ThrottleWriteIOPSDevice = override(b.ThrottleWriteIOPSDevice, r.ThrottleWriteIOPSDevice)
-	return &b
 }

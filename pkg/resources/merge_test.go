@@ -15,7 +15,7 @@ import (
 )
 
 func TestMerge(t *testing.T) {
-	const before = `{"devices": [{"allow": false, "access": "rwm"}], "memory": {"limit": 64, "swap": 128, "reservation": 32}, "cpu": {"shares": 512, "quota": 5000, "period": 10000, "cpus": "0-1", "mems": "0"}, "pids": {"limit": 10}, "blockIO": {"weight": 100}, "unified": {"a.x": "1", "b.x": "2"}}`
+	const before = `{"devices": [{"allow": false, "access": "rwm"}], "memory": {"limit": 64, "swap": 128, "reservation": 32}, "cpu": {"shares": 512, "quota": 5000, "period": 10000, "cpus": "0-1", "mems": "0"}, "pids": {"limit": 10}, "unified": {"a.x": "1", "b.x": "2"}}`
 	for _, tc := range []struct {
 		name, r, write string
 		next           string // what differs from before, as a JSON merge patch

@@ -28,9 +28,8 @@ var users struct {
 }
 
 // Connected is called before libcontainer may talk to systemd, and release afterwards: the last release closes the
-// connection that libcontainer has opened. A connection takes two sockets of the system bus, which has 256 for all
-// programs of a user (max_connections_per_user in dbus-daemon(1)): if they were kept, those of 128 shims would lock out
-// all of root's programs. They would also wake each shim whenever systemd finishes a job.
+// connection that libcontainer has opened. A connection takes two of the 256 sockets that the system bus has for all
+// programs of root (max_connections_per_user in dbus-daemon(1)), and wakes the shim whenever systemd finishes a job.
 func Connected() (release func()) {
 	users.mu.Lock()
 	defer users.mu.Unlock()

@@ -2,10 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package systemd adds to libcontainer's scopes what libcontainer leaves out: names are checked before anything is
-// made, each question to systemd has a time limit, and systemd gets the values that it writes again by itself.
-//
-// libcontainer's calls over D-Bus have no time limit (cgroups v0.1.0 systemd/common.go). So [Await] is called before
-// each of them.
+// made, and systemd gets the values that it writes again by itself. libcontainer's questions to systemd have no time
+// limit (cgroups v0.1.0 systemd/common.go), so [Await] is called before each.
 package systemd
 
 import (
@@ -59,20 +57,15 @@ func ask(ctx context.Context, question func(context.Context, *dbus.Conn) error) 
 }
 
 // connect connects to the system bus, or to systemd's own socket. It tries again while the backlog of a socket is full,
-// which with unix sockets is EAGAIN (unix(7)), as where many pods start at the same time. libcontainer does so, too
-// (cgroups v0.1.0 systemd/dbus.go, newConnection).
+// which with unix sockets is EAGAIN (unix(7)), as where many pods start at the same time.
 func connect(ctx context.Context) (*dbus.Conn, error) {
-	const longest = time.Second
-	for wait := 10 * time.Millisecond; ; wait = min(2*wait, longest) {
+	const interval = 50 * time.Millisecond
+	for {
 		conn, err := dbus.NewWithContext(ctx)
-		if !errors.Is(err, unix.EAGAIN) {
+		if !errors.Is(err, unix.EAGAIN) || ctx.Err() != nil {
 			return conn, err
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, err
-		}
+		<-time.After(interval)
 	}
 }
 
