@@ -163,34 +163,6 @@ func TestCreate_RefusesAFrozenCgroup(t *testing.T) {
 	testx.WantError(t, err, errdefs.ErrFailedPrecondition, config.Spec.Linux.CgroupsPath, "frozen")
 }
 
-// A shim in a mount namespace of its own sees the cgroup file systems as the
-// script leaves them; those of the machine are not touched.
-func TestCreate_CgroupMountsThatCannotBeUsed(t *testing.T) {
-	const each = "while read -r _ dir kind _; do case $kind in cgroup | cgroup2) "
-	const end = "; esac; done </proc/self/mounts"
-	for _, tc := range []struct {
-		name, script string
-		want         []string
-	}{
-		{"read-only", each + "mount -o remount,bind,ro $dir" + end, []string{"/sys/fs/cgroup", "read-only file system"}},
-		{"absent", each + "umount -l $dir" + end, []string{"cgroup"}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			c := newConfig(t, "sleep", "1000")
-			limit := int64(100)
-			c.Spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}}
-			defer testReaper.Suspend()() // the shim is a child that only we wait for
-			cmd := life{Config: c, Stage: "running"}.command(t, "unshare", "--mount", "sh", "-c", tc.script+"; exec "+os.Args[0])
-			_, err := cmd.Output() // its stdin is empty: it ends also when it could create
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) {
-				t.Fatalf("Create: %v, want it refused", err)
-			}
-			testx.WantText(t, errors.New(string(exit.Stderr)), tc.want...)
-		})
-	}
-}
-
 // A mount of cgroup v2 from the host's cgroup namespace sets the options of the whole hierarchy.
 func TestCgroupMount_FromTheHostsNamespaceKeepsTheOptions(t *testing.T) {
 	options := func() string {
@@ -436,28 +408,6 @@ func TestDiscard_LeavesNothingWhenSystemdIsSilent(t *testing.T) {
 	}
 	if text := testx.Read(t, ran); text != "\n" {
 		t.Errorf("the poststop hook wrote %q, want one line", text)
-	}
-}
-
-// The cgroup and systemd share one time, of which systemd has a part in any case.
-func TestDestroy_WaitsForSystemdInWhatTheCgroupLeft(t *testing.T) {
-	silentBus(t)
-	gone := cgroup.New(map[string]string{"": "/sys/fs/cgroup/" + parent() + "/gone"})
-	ctx, cancel := context.WithTimeout(t.Context(), unitTimeout/100)
-	defer cancel()
-	begin := time.Now()
-	if err := endCgroup(ctx, gone, true); !errors.Is(err, systemd.ErrSilent) {
-		t.Errorf("endCgroup = %v, want %v", err, systemd.ErrSilent)
-	}
-	if took := time.Since(begin); took < unitTimeout || took >= destroyTimeout {
-		t.Errorf("endCgroup took %v, want %v", took, unitTimeout)
-	}
-}
-
-func TestKeepCPUSet_TellsSystemdAlone(t *testing.T) {
-	silentBus(t)
-	if err := new(container).KeepCPUSet(t.Context(), "0-1", "0"); err != nil {
-		t.Errorf("KeepCPUSet of a cgroup that is not systemd's = %v, want nil", err)
 	}
 }
 

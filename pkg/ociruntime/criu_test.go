@@ -127,21 +127,6 @@ func needCriu(t *testing.T) {
 	}
 }
 
-func TestCheckpoint_NeedsAPathToItsNetwork(t *testing.T) {
-	fakeCriu(t)
-	ctx, end := context.WithCancel(t.Context())
-	holder := exec.CommandContext(ctx, "/bin/busybox", "sleep", "1000")
-	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	testx.Must(t, holder.Start())
-	config := newConfig(t, "sleep", "1000")
-	joinNamespaces(&config, holder.Process.Pid, unix.CLONE_NEWNET)
-	b := create(t, config).start()
-	end()
-	_ = holder.Wait() // it was killed
-	err := b.Checkpoint(process.CheckpointRequest{Path: filepath.Join(t.TempDir(), "image")})
-	testx.WantError(t, err, errdefs.ErrFailedPrecondition, "linux.namespaces", "ns/net")
-}
-
 // counter says a number whenever it is sent SIGUSR1, and ends with it at SIGTERM.
 var counter = []string{"sh", "-c", `n=5; trap 'n=$((n+1)); echo $n' USR1; trap 'exit $n' TERM; echo up; while :; do sleep 0.05; done`}
 

@@ -84,22 +84,6 @@ func wantOnlyInit(t *testing.T, b *box) {
 	})
 }
 
-func TestExec_InAFrozenContainerEndsWithItsContext(t *testing.T) {
-	wantNoLeaks(t)
-	b := create(t, newConfig(t, "sleep", "1000")).start()
-	for _, terminal := range []bool{false, true} {
-		testx.Must(t, b.Pause())
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		p := command("true")
-		p.Terminal = terminal
-		testx.WantError(t, b.exec(ctx, p).err, context.DeadlineExceeded)
-		cancel()
-		wantOnlyInit(t, b)
-		testx.Must(t, b.Resume())
-		b.wantRuns("true")
-	}
-}
-
 // wantRuns executes a command that prints nothing.
 func (b *box) wantRuns(args ...string) {
 	b.t.Helper()
@@ -291,22 +275,6 @@ func (b *box) wantLate(words string, args ...string) {
 			testx.WantError(b.t, got.err, context.DeadlineExceeded, "the process was not set up within 200ms", words)
 		}
 	})
-}
-
-func TestHome_IsFoundWhateverTheLimitOfDescriptors(t *testing.T) {
-	limit := func(p *specs.Process) *specs.Process {
-		p.Args = []string{"sh", "-c", "echo $HOME"}
-		p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 3, Hard: 3}}
-		return p
-	}
-	seen, launched := runInit(t, testRuntime, func(c *process.Config) { limit(c.Spec.Process) })
-	if seen.Err != "" || !launched || !slices.Equal(seen.Stdout, []string{"/root\n", ""}) {
-		t.Errorf("init: %q, %s, launched %t", seen.Stdout, seen.Err, launched)
-	}
-	b := withProbe(t, nil)
-	if got, want := b.exec(t.Context(), limit(command())), (result{out: "/root\n"}); got != want {
-		t.Errorf("exec = %+v, want %+v", got, want)
-	}
 }
 
 // It is read to its end, as libcontainer does, but not for as long as the container likes.

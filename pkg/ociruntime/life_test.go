@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,36 +21,6 @@ import (
 	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/process"
 )
-
-func TestExec_FiftyAtOnce(t *testing.T) {
-	wantNoLeaks(t)
-	b := create(t, newConfig(t, "sleep", "1000")).start()
-	var all sync.WaitGroup
-	for i := range 50 {
-		all.Go(func() {
-			got := b.exec(t.Context(), command("sh", "-c", fmt.Sprintf("echo %d; exit %d", i, i)))
-			if want := (result{i, fmt.Sprintln(i), nil}); got != want {
-				t.Errorf("exec %d = %+v, want %+v", i, got, want)
-			}
-		})
-	}
-	all.Wait()
-}
-
-func TestPause_AndResume(t *testing.T) {
-	b := create(t, newConfig(t, "sh", "-c", "while :; do echo; sleep 0.005; done")).start()
-	lines := func() int { return len(testx.Read(t, strings.TrimPrefix(b.config.IO.Stdout, "file://"))) }
-	testx.Eventually(t, "output", func() bool { return lines() > 0 })
-	testx.Must(t, b.Pause())
-	testx.Eventually(t, "the end of output", func() bool {
-		before := lines()
-		<-time.After(50 * time.Millisecond) // ten times what the program takes between two lines
-		return lines() == before
-	})
-	before := lines()
-	testx.Must(t, b.Resume())
-	testx.Eventually(t, "output after the thaw", func() bool { return lines() > before })
-}
 
 func TestCreate_Twice(t *testing.T) {
 	c := newConfig(t, "sleep", "1000")
@@ -72,18 +40,6 @@ func TestSignal_RightAfterStartIsForTheProgram(t *testing.T) {
 		testx.Must(t, b.Init().Signal(unix.SIGTERM))
 		if got := b.exec(t.Context(), command("true")); got != (result{}) {
 			t.Fatalf("exec after SIGTERM, which was for sleep and ignored = %+v", got)
-		}
-	}
-}
-
-// A postStart hook may look at process 1, or signal it. In the middle of execve the kernel shows the new program
-// without arguments for a moment.
-func TestExec_RightAfterStartSeesTheProgram(t *testing.T) {
-	const script = `line=; while [ -z "$line" ]; do line=$(tr '\0' ' ' </proc/1/cmdline); done; echo "$line"`
-	for range 5 {
-		b := create(t, newConfig(t, "sleep", "1000")).start()
-		if got, want := b.exec(t.Context(), command("sh", "-c", script)), "sleep 1000 \n"; got.out != want {
-			t.Errorf("exec = %+v, want that it sees %q", got, want)
 		}
 	}
 }
@@ -197,22 +153,6 @@ func reapedConfig(tb testing.TB, args ...string) process.Config {
 	return c
 }
 
-// The init is a process of the container as others are.
-func TestReaped_AtTheLimitOfProcesses(t *testing.T) {
-	for limit, want := range map[int64]result{1: {status: 255, out: "init: fork: errno 011\n"}, 2: {status: 7}} {
-		c := reapedConfig(t, "sh", "-c", "exit 7")
-		c.Spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}}
-		stderr := filepath.Join(t.TempDir(), "stderr")
-		c.IO.Stderr = "file://" + stderr
-		b := create(t, c).start()
-		status := b.wait().Status
-		testx.Must(t, b.streams.Drain(t.Context()))
-		if got := (result{status: status, out: testx.Read(t, stderr)}); got != want {
-			t.Errorf("a limit of %d: %+v, want %+v", limit, got, want)
-		}
-	}
-}
-
 // The init has no capability left to execute it, unlike the launcher.
 func TestReaped_ProgramThatOnlyRootMayExecute(t *testing.T) {
 	const overrides = "CAP_DAC_OVERRIDE"
@@ -245,64 +185,32 @@ func TestReaped_ProgramThatOnlyRootMayExecute(t *testing.T) {
 	}
 }
 
-// A mount may open a device that the container may not.
-func TestCreate_MountsADeviceThatTheContainerMayNotOpen(t *testing.T) {
-	c := newConfig(t, "sleep", "1000")
-	c.Spec.Linux.Resources = &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Access: "rwm"}}}
-	c.Spec.Mounts = append(c.Spec.Mounts, specs.Mount{Type: "ext4", Source: unmountedDevice(t), Destination: "/mnt"})
-	create(t, c).start()
-}
-
-// unmountedDevice has an ext4 file system; the kernel opens a device for the first mount of it alone.
-func unmountedDevice(t *testing.T) string {
-	t.Helper()
-	image := filepath.Join(t.TempDir(), "image")
-	testx.Must(t, os.WriteFile(image, nil, 0o600))
-	testx.Must(t, os.Truncate(image, 8<<20))
-	run := func(name string, args ...string) (string, error) {
-		defer testReaper.Suspend()() // the command is a child that only we wait for
-		out, err := exec.Command(name, args...).CombinedOutput()
-		return strings.TrimSpace(string(out)), err
-	}
-	out, err := run("mkfs.ext4", "-q", image)
-	if err == nil {
-		out, err = run("losetup", "--find", "--show", image)
-	}
-	if err != nil {
-		lacking(t, "loop", fmt.Sprintf("ext4 on a loop device: %v: %s", err, out))
-	}
-	t.Cleanup(func() {
-		if text, err := run("losetup", "--detach", out); err != nil {
-			t.Errorf("losetup --detach %s: %v: %s", out, err, text)
-		}
-	})
-	return out
-}
-
-// Each call is under way, or begins, while init is killed and thawed. The race detector finds what they share.
-func TestKill_SharesNoMemoryWithWhatIsUnderWay(t *testing.T) {
-	for name, call := range map[string]func(*box) error{
-		"pause":  func(b *box) error { return b.Pause() },
-		"resume": func(b *box) error { return b.Resume() },
-		"update": func(b *box) error {
-			return b.Update(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(512))}})
-		},
+// The host may have a device under another name, with another owner, or not at all. With libcontainer such a container
+// is refused, or has the owner of the host.
+func TestInit_InAUserNamespaceHasTheDevicesItAsksFor(t *testing.T) {
+	const script = "cd /dev && busybox stat -c '%n %a %u %g %t %T' renamed zero net/tun block pipe && " +
+		"echo x >renamed && busybox head -c 1 zero | busybox od -An -tx1"
+	want := "renamed 660 0 1000 1 3\nzero 600 7 0 1 5\nnet/tun 666 0 0 a c8\nblock 640 0 0 7 63\npipe 666 0 0 0 0\n 00\n"
+	for name, enter := range map[string]func(testing.TB, *process.Config){
+		"its own":    ownRootfs,
+		"of another": func(tb testing.TB, c *process.Config) { tb.Helper(); inUserNamespaceOfAnother(tb, c, 0) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			b := create(t, newConfig(t, "sleep", "1000")).start()
-			if name != "pause" {
-				testx.Must(t, b.Pause())
+		seen, launched := runInit(t, testRuntime, func(c *process.Config) {
+			enter(t, c)
+			c.Spec.Linux.Devices = []specs.LinuxDevice{
+				{Path: "/dev/renamed", Type: "c", Major: 1, Minor: 3, FileMode: new(os.FileMode(0o660)), GID: new(uint32(1000))},
+				{Path: "/dev/zero", Type: "c", Major: 1, Minor: 5, FileMode: new(os.FileMode(0o600)), UID: new(uint32(7))},
+				{Path: "/dev/net/tun", Type: "c", Major: 10, Minor: 200, UID: new(uint32(70000))}, // which is not mapped
+				{Path: "/dev/block", Type: "b", Major: 7, Minor: 99, FileMode: new(os.FileMode(0o640))},
+				{Path: "/dev/pipe", Type: "p"},
+				{Path: "/dev/ptmx", Type: "c", Major: 5, Minor: 2}, // which is the container's own
 			}
-			done := make(chan error)
-			go func() { done <- call(b) }()
-			testx.Must(t, b.Init().Signal(syscall.SIGKILL))
-			testx.Must(t, b.Cgroup().Thaw())
-			if err := <-done; err != nil { // the cgroup was thawed, and may be gone
-				t.Logf("%s: %v", name, err)
-			}
-			testx.Must(t, b.Cgroup().Thaw()) // a pause may have come last
-			b.wait()
+			c.Spec.Linux.Resources = &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}}
+			c.Spec.Process.Args = []string{"sh", "-c", script}
 		})
+		if got := strings.Join(seen.Stdout, ""); got != want || !launched {
+			t.Errorf("%s: launched: %t, %q, error %q, stderr %q, want %q", name, launched, got, seen.Err, seen.Stderr, want)
+		}
 	}
 }
 
@@ -477,26 +385,6 @@ func TestCreate_NamesASysctlThatCannotBeSet(t *testing.T) {
 			testx.WantInvalid(t, err, "linux.sysctl: ", tc.sysctl, tc.want)
 			wantNothingLeft(t, c)
 		})
-	}
-}
-
-// The errors are those of the container, whose class is not that of a process with which no init is possible.
-func TestReaped_ErrorsOfTheStart(t *testing.T) {
-	for words, change := range map[string]func(*process.Config){
-		"/no/such: no such file":        mount(specs.Mount{Destination: "/data", Type: "bind", Source: "/no/such", Options: []string{"bind"}}),
-		`chdir to cwd ("/bin/busybox")`: on(func(p *specs.Process) { p.Cwd = "/bin/busybox" }),
-		"error setting rlimit type 7": on(func(p *specs.Process) {
-			p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1 << 40, Hard: 1 << 40}}
-		}),
-		"invalid environment variable": on(func(p *specs.Process) { p.Env = []string{"nope"} }),
-	} {
-		c := reapedConfig(t, "true")
-		change(&c)
-		_, err := tryCreate(t, t.Context(), c)
-		testx.WantText(t, err, words)
-		if errdefs.IsFailedPrecondition(err) {
-			t.Errorf("Create = %v, want an error without a class", err)
-		}
 	}
 }
 

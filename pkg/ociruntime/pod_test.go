@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
@@ -68,56 +66,6 @@ func member(t *testing.T, p *pod.Pod, c pod.Config, script string) process.Confi
 	})
 	testx.Must(t, p.Adapt(config.Spec))
 	return config
-}
-
-var podUsers = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 65536}}
-
-func TestPod_ContainersShareIt(t *testing.T) {
-	user := &idmap.Mappings{UIDs: podUsers, GIDs: podUsers}
-	for name, config := range map[string]pod.Config{
-		"main thread":                      {PID: pod.ModeContainer},
-		"shared pids":                      {PID: pod.ModePod},
-		"pids of the host":                 {PID: pod.ModeNode},
-		"network of the host":              {PID: pod.ModeContainer, Network: pod.ModeNode},
-		"ipc of the host":                  {PID: pod.ModeContainer, IPC: pod.ModeNode},
-		"a user namespace":                 {PID: pod.ModeContainer, User: user},
-		"a user namespace, shared pids":    {PID: pod.ModePod, User: user},
-		"shared pids, network of the host": {PID: pod.ModePod, Network: pod.ModeNode},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := startPod(t, config)
-			mark := fmt.Sprintf("pod-test-%d", os.Getpid())
-			t.Cleanup(func() { _ = os.Remove("/dev/shm/" + mark) }) // of the host's ipc
-			saw := func(script string) []string {
-				b := create(t, member(t, p, config, script+`; for n in net ipc uts pid user; do busybox readlink /proc/self/ns/$n; done`)).start()
-				if exit := b.wait(); exit.Status != 0 {
-					t.Fatalf("a container ended with %d: %s", exit.Status, b.output())
-				}
-				return strings.Fields(b.output())
-			}
-			a := saw(`echo 10.0.0.7 db >/etc/hosts; echo shared >/dev/shm/` + mark)
-			b := saw(`busybox hostname; cat /etc/hostname /etc/hosts /dev/shm/` + mark)
-			hostname := "web-0"
-			if config.Network == pod.ModeNode {
-				name, err := os.Hostname()
-				testx.Must(t, err)
-				hostname = name
-			}
-			if want := []string{hostname, hostname, "10.0.0.7", "db", "shared"}; len(b) < 5 || !slices.Equal(b[:5], want) {
-				t.Fatalf("the second container saw %q, want %q first", b, want)
-			}
-			b = b[5:]
-			for i, name := range []string{"net", "ipc", "uts", "pid", "user"} {
-				shared := name != "pid" || config.PID != pod.ModeContainer
-				if (a[i] == b[i]) != shared {
-					t.Errorf("%s namespaces of the containers = %s and %s, want them shared: %t", name, a[i], b[i], shared)
-				}
-				if link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", p.Pid(), name)); shared && (err != nil || link != a[i]) {
-					t.Errorf("%s namespace of the containers = %s, of the pod's pid %s (%v)", name, a[i], link, err)
-				}
-			}
-		})
-	}
 }
 
 // libcontainer takes the network of the main thread for the host's.

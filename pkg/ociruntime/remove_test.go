@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -141,26 +140,6 @@ func TestRemove_AfterTheShimDied(t *testing.T) {
 func hostPIDs(c *process.Config) {
 	c.Spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.MountNamespace}}
 	c.Spec.Mounts = c.Spec.Mounts[1:] // /proc needs the namespace
-}
-
-// Delete commands take turns by the lock of the bundle; here it is enough that a further call mends what others did to
-// each other.
-func TestRemove_WhileAnotherDoes(t *testing.T) {
-	c := newConfig(t, "sleep", "1000")
-	killedShim(t, life{Config: c, Stage: "running"}, "")
-	pids := members(t, c)
-	ctx := bounded(t)
-	var calls sync.WaitGroup
-	errs := make([]error, 4)
-	for i := range errs {
-		calls.Go(func() { errs[i] = Remove(ctx, c) })
-	}
-	calls.Wait()
-	if err := Remove(ctx, c); err != nil {
-		t.Errorf("Remove after %v: %v", errs, err)
-	}
-	wantDead(t, pids)
-	wantNothingLeft(t, c)
 }
 
 // The state directory of no id is that of all containers.
