@@ -220,26 +220,6 @@ func TestDepth_OfNestedCgroupsIsLimited(t *testing.T) {
 			t.Errorf("cgroups can be nested %d deep, want %d", got, cgroup.MaxDepth)
 		}
 	})
-	t.Run("by a cgroup above", func(t *testing.T) {
-		root := layout{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"}
-		config := newConfig(t, "sleep", "1000")
-		above := filepath.Join(root.here(), parent(), "above")
-		testx.Must(t, os.MkdirAll(above, 0o755))
-		t.Cleanup(func() {
-			for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
-				dirs, err := filepath.Glob(filepath.Join(pattern, parent(), "above"))
-				testx.Must(t, err)
-				for _, dir := range dirs {
-					testx.Must(t, os.Remove(dir))
-				}
-			}
-		})
-		testx.Must(t, os.WriteFile(filepath.Join(above, cgroup.DepthFile), []byte("3"), 0))
-		config.Spec.Linux.CgroupsPath = "/" + parent() + "/above/" + config.ID
-		if got, want := nested(t, create(t, config).start()), 2; got != want {
-			t.Errorf("cgroups can be nested %d deep below one that has 3 with the container's, want %d", got, want)
-		}
-	})
 	t.Run("by the configuration", func(t *testing.T) {
 		if !unified() {
 			lacking(t, "unified", "cgroup v2 alone, for linux.resources.unified")

@@ -426,8 +426,8 @@ func aDisk(t *testing.T) disk {
 func settings(t *testing.T, c *cgroup.Cgroup) map[string]string {
 	t.Helper()
 	names := []string{"memory.min"}
-	for _, files := range fileNames {
-		names = append(names, strings.Fields(files.here())...)
+	for _, f := range fields {
+		names = append(names, strings.Fields(f.files.here())...)
 	}
 	texts := controlFiles(t, c, names)
 	if len(texts) == 0 {

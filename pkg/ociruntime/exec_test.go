@@ -37,41 +37,30 @@ import (
 )
 
 func TestExec_UnsupportedByTheLauncher(t *testing.T) {
+	agent := &configs.Seccomp{Syscalls: []*configs.Syscall{{Action: configs.Notify}}}
+	batch := &configs.Scheduler{Policy: specs.SchedBatch}
+	reset := &configs.Scheduler{Policy: specs.SchedBatch, Flags: []specs.LinuxSchedulerFlag{specs.SchedFlagResetOnFork}}
 	for _, tc := range []struct {
-		name   string
-		change func(*configs.Config, *libcontainer.Process)
 		want   string
+		change func(*configs.Config, *libcontainer.Process)
 	}{
-		{"an ordinary process", func(*configs.Config, *libcontainer.Process) {}, ""},
-		{"a rootless shim", func(c *configs.Config, _ *libcontainer.Process) {
-			c.RootlessEUID = true
-		}, "the shim is not root"},
-		{"a personality", func(c *configs.Config, _ *libcontainer.Process) {
-			c.Personality = &configs.LinuxPersonality{}
-		}, "personality"},
-		{"a memory policy", func(c *configs.Config, _ *libcontainer.Process) {
-			c.MemoryPolicy = &configs.LinuxMemoryPolicy{}
-		}, "memory policy"},
-		{"RDT", func(c *configs.Config, _ *libcontainer.Process) { c.IntelRdt = &configs.IntelRdt{} }, "Intel RDT"},
-		{"an agent", func(c *configs.Config, _ *libcontainer.Process) {
-			c.Seccomp = &configs.Seccomp{Syscalls: []*configs.Syscall{{Action: configs.Notify}}}
-		}, "seccomp agent"},
-		{"the host's mounts", func(c *configs.Config, _ *libcontainer.Process) { c.Namespaces = nil }, "no mount namespace"},
-		{"a scheduler that a fork resets", func(c *configs.Config, p *libcontainer.Process) {
-			c.Scheduler = &configs.Scheduler{Policy: specs.SchedBatch}
-			p.Scheduler = &configs.Scheduler{
-				Policy: specs.SchedBatch, Flags: []specs.LinuxSchedulerFlag{specs.SchedFlagResetOnFork},
-			}
-		}, "scheduler that a fork changes"},
-		{"a scheduler that cannot fork", func(c *configs.Config, _ *libcontainer.Process) {
+		{"", func(*configs.Config, *libcontainer.Process) {}},
+		{"the shim is not root", func(c *configs.Config, _ *libcontainer.Process) { c.RootlessEUID = true }},
+		{"personality", func(c *configs.Config, _ *libcontainer.Process) { c.Personality = &configs.LinuxPersonality{} }},
+		{"memory policy", func(c *configs.Config, _ *libcontainer.Process) { c.MemoryPolicy = &configs.LinuxMemoryPolicy{} }},
+		{"Intel RDT", func(c *configs.Config, _ *libcontainer.Process) { c.IntelRdt = &configs.IntelRdt{} }},
+		{"seccomp agent", func(c *configs.Config, _ *libcontainer.Process) { c.Seccomp = agent }},
+		{"no mount namespace", func(c *configs.Config, _ *libcontainer.Process) { c.Namespaces = nil }},
+		{"scheduler that a fork changes", func(c *configs.Config, p *libcontainer.Process) { c.Scheduler, p.Scheduler = batch, reset }},
+		{"scheduler that a fork changes", func(c *configs.Config, _ *libcontainer.Process) {
 			c.Scheduler = &configs.Scheduler{Policy: specs.SchedDeadline}
-		}, "scheduler that a fork changes"},
+		}},
 	} {
 		config := &configs.Config{Namespaces: configs.Namespaces{{Type: configs.NEWNS}}}
 		p := &libcontainer.Process{Args: []string{"true"}}
 		tc.change(config, p)
 		if got := translate.UnsupportedProcess(config, p); got != tc.want {
-			t.Errorf("%s: UnsupportedProcess = %q, want %q", tc.name, got, tc.want)
+			t.Errorf("UnsupportedProcess = %q, want %q", got, tc.want)
 		}
 	}
 }

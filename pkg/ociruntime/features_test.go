@@ -16,15 +16,8 @@ func TestFeatures_ThatClientsDecideBy(t *testing.T) {
 	if !*f.Linux.MountExtensions.IDMap.Enabled {
 		t.Error("no idmapped mounts: CRI would refuse user namespaces")
 	}
-	for _, option := range []string{"rro", "rbind", "ro"} {
-		if !slices.Contains(f.MountOptions, option) {
-			t.Errorf("mount options lack %q", option)
-		}
-	}
-	for _, ns := range []string{"user", "pid", "mount", "network", "ipc", "uts", "cgroup", "time"} {
-		if !slices.Contains(f.Linux.Namespaces, ns) {
-			t.Errorf("namespaces lack %q", ns)
-		}
+	if !slices.Contains(f.MountOptions, "rro") {
+		t.Error("no recursively read-only mounts")
 	}
 	if *f.Linux.Cgroup.SystemdUser {
 		t.Error("a user's systemd is claimed, which is never asked for cgroups")

@@ -83,36 +83,6 @@ func TestPod_ContainersHaveNetworkSysctls(t *testing.T) {
 	}
 }
 
-// The first process of a shared PID namespace reaps, and shows nothing of the host.
-func TestPod_Init(t *testing.T) {
-	c := pod.Config{PID: pod.ModePod}
-	p := startPod(t, c)
-	const look = `for f in root cwd exe; do busybox readlink /proc/1/$f || echo no $f; done; busybox ls -a /proc/1/root/.. 2>&1; `
-	const kill = `cat /proc/1/comm; kill -9 1; kill -TERM 1; (sleep 0.01 &); sleep 0.1; echo alive; busybox ps -o stat | busybox grep -c Z`
-	few := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_KILL", "CAP_SETUID", "CAP_SYS_CHROOT"} // of Docker's
-	for name, test := range map[string]struct {
-		capabilities *specs.LinuxCapabilities
-		want         string
-	}{
-		"as most containers are": {
-			&specs.LinuxCapabilities{Bounding: few, Effective: few, Permitted: few},
-			"no root\nno cwd\nno exe\nls: /proc/1/root/..: Permission denied\n",
-		},
-		"privileged": {nil, "/\n/\n/containerd-shim-sandbox-v1:sandbox-init\n.\n..\n"},
-	} {
-		config := member(t, p, c, look+kill)
-		config.Spec.Process.Capabilities = test.capabilities
-		b := create(t, config).start()
-		b.wait()
-		if got, want := b.output(), test.want+"sandbox-init\nalive\n0\n"; got != want {
-			t.Errorf("%s: the container saw %q, want %q", name, got, want)
-		}
-	}
-	if err := unix.Kill(p.Pid(), 0); err != nil {
-		t.Errorf("a container ended the pod's init: %v", err)
-	}
-}
-
 // CAP_SYS_PTRACE is over the first process of a shared PID namespace, which had the devices of the shim's cgroups and
 // no filter.
 func TestPod_InitThatIsTracedMakesNoSystemCall(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -87,29 +86,6 @@ func TestDo_RunsOnTheFirstThread(t *testing.T) {
 	}
 	if want := []int{os.Getpid(), os.Getpid(), os.Getpid()}; !slices.Equal(tids, want) {
 		t.Errorf("Do ran on %v, want %v", tids, want)
-	}
-}
-
-func TestDo_RunsOneAtATime(t *testing.T) {
-	var all sync.WaitGroup
-	running, most := 0, 0
-	for range 50 {
-		all.Go(func() {
-			err := thread.Do(t.Context(), func() error {
-				running++
-				most = max(most, running)
-				runtime.Gosched()
-				running--
-				return nil
-			})
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	if most != 1 {
-		t.Errorf("%d ran at once, want 1", most)
 	}
 }
 
