@@ -231,8 +231,7 @@ func (q *Queue) send(s stamped) bool {
 	return false
 }
 
-// Event is one of the Task types of this package, by value. The fields are those of containerd's
-// api/events/task.proto.
+// Event is one of the Task types of this package, by value. The fields are those of containerd's api/events/task.proto.
 type Event any
 
 // Mount is one mount of the Create request.

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inspect defines the answers of a shim about itself and its containers, as JSON (pkg/service/inspect.proto).
-// Fields may be added, and keep their meaning.
+// Package inspect defines the answer of the method Inspect (pkg/service/inspect.proto) as JSON. Fields may be added,
+// and keep their meaning.
 package inspect
 
 import (
@@ -11,7 +11,7 @@ import (
 	"sandbox.internal/shim/pkg/limit"
 )
 
-// Answer is the answer of the method Inspect.
+// Answer is about a shim and its containers.
 type Answer struct {
 	Shim       Shim            `json:"shim"`
 	Pod        *Pod            `json:"pod,omitempty"` // of the Sandbox API; none without it
@@ -72,7 +72,7 @@ type Exit struct {
 	At     time.Time `json:"at"`
 }
 
-// Ways in which processes are started (docs/decisions/0015-init-launcher.md).
+// Values of Launch.Init (docs/decisions/0015-init-launcher.md).
 const (
 	ByLauncher     = "launcher"
 	ByLibcontainer = "libcontainer"
@@ -81,11 +81,10 @@ const (
 
 // Launch is how the processes of a container were started.
 type Launch struct {
-	Init       string `json:"init"`
-	InitReason string `json:"init_reason,omitempty"` // why libcontainer started init
-	// Execs that libcontainer started, or was to start, and why it was used for the last one.
-	ExecsByLibcontainer uint64 `json:"execs_by_libcontainer"`
-	ExecReason          string `json:"exec_reason,omitempty"`
+	Init                string `json:"init"`
+	InitReason          string `json:"init_reason,omitempty"` // why libcontainer started init
+	ExecsByLibcontainer uint64 `json:"execs_by_libcontainer"` // also those that it failed to start
+	ExecReason          string `json:"exec_reason,omitempty"` // why libcontainer started the last of these
 }
 
 // CPUSet is how a container follows the CPUs of another cgroup (docs/cpuset.md).
@@ -139,11 +138,10 @@ const MaxExecs = 1000
 
 // Exec is one exec.
 type Exec struct {
-	ID    string `json:"id"`
-	State string `json:"state"`
-	Pid   int    `json:"pid,omitempty"`
-	Exit  *Exit  `json:"exit,omitempty"`
-	// Of an exec with a cgroup of its own.
-	CPU    time.Duration `json:"cpu_ns,omitempty"`
-	Memory uint64        `json:"memory_peak,omitempty"`
+	ID     string        `json:"id"`
+	State  string        `json:"state"`
+	Pid    int           `json:"pid,omitempty"`
+	Exit   *Exit         `json:"exit,omitempty"`
+	CPU    time.Duration `json:"cpu_ns,omitempty"`      // with a cgroup of its own, as Memory
+	Memory uint64        `json:"memory_peak,omitempty"` // bytes
 }

@@ -81,22 +81,19 @@ func (p *Process) abandon() {
 	}
 }
 
-// deliverTimeout bounds how long Delete waits for containerd to take the events of the container.
-const deliverTimeout = 500 * time.Millisecond
-
-// deliver waits until containerd has all events published so far, or until the time-out. Once Delete is answered,
-// containerd publishes none itself if the shim then dies (core/runtime/v2/shim.go, shimTask.delete), and another shim
-// may publish those of a later container with the same id.
+// deliver waits until containerd has all events, or until the time-out. Once Delete is answered, containerd publishes
+// none itself if the shim then dies (core/runtime/v2/shim.go, shimTask.delete), and another shim may publish those of a
+// later container with the same id.
 func (c *Container) deliver(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, deliverTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	if err := c.events.Flush(ctx); err != nil {
 		logger(c.ID()).WithError(err).Info("delete is answered before its event is delivered")
 	}
 }
 
-// lockDelete locks opLock for OpDelete. It first kills a process whose program does not run yet, or whose Start is under
-// way, and waits until its exit is published or its Start has failed.
+// lockDelete locks opLock for OpDelete. It first kills a process whose program does not run yet, or whose Start is
+// under way, and waits until its exit is published or its Start has failed.
 func (p *Process) lockDelete(ctx context.Context) error {
 	if err := p.killUnstarted(ctx); err != nil {
 		return err
@@ -121,15 +118,12 @@ func (p *Process) killUnstarted(ctx context.Context) error {
 	return err
 }
 
+// Bounds on how long Delete waits for the output. CRI allows 10 s for the whole Delete (internal/cri/server, its
+// handling of exits), of which a logging binary may take three.
 const (
-	// outputTimeout bounds how long Delete waits for readers of the output. CRI allows 10 s for the whole Delete
-	// (internal/cri/server, its handling of exits), of which a logging binary may take three more.
-	outputTimeout = 4 * time.Second
-	// leftoverTimeout is how long after the exit other processes that hold the output may write their last.
-	leftoverTimeout = 2 * time.Second
-	// readerPoll is how often Delete checks whether there are still readers. It is long enough for a returning reader,
-	// such as containerd after a restart, to open the output.
-	readerPoll = 100 * time.Millisecond
+	outputTimeout   = 4 * time.Second        // for readers
+	leftoverTimeout = 2 * time.Second        // after the exit, for other processes that hold the output
+	readerPoll      = 100 * time.Millisecond // in which a returning reader, such as a new containerd, opens the output
 )
 
 // awaitDrained waits until the output of each process that has exited is read, has no reader, or its readers and

@@ -15,8 +15,8 @@ import (
 const (
 	remainingTimeout = 10 * time.Second // for processes that were killed
 	execExitTimeout  = 30 * time.Second // of init, for the exits of execs, which are being killed
-	// unreadTimeout bounds how long after its exit the output of an exec is kept for an absent reader: when containerd
-	// or a client dies, nobody deletes its execs. The output of init is kept until Delete.
+	// unreadTimeout bounds how long after its exit the output of an exec is kept for an absent reader: when containerd or
+	// a client dies, nobody deletes its execs. The output of init is kept until Delete.
 	unreadTimeout = 5 * time.Minute
 )
 

@@ -18,7 +18,8 @@ import (
 // startTimeout bounds how long a freeze waits for execs that are being started. Later execs wait behind it.
 const startTimeout = 10 * time.Second
 
-// exclusively calls act for op, which freezes or thaws, with the operations of init locked and starts of execs excluded.
+// exclusively calls act for op, which freezes or thaws, with the operations of init locked and starts of execs
+// excluded.
 func (c *Container) exclusively(ctx context.Context, op Op, act func() error) error {
 	if err := c.init.lockOp(ctx, op); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 )
 
 // run is the additional state of an exec with limits. Its timers start with the program, and end before the exit is
-// published. Each calls its function in a goroutine of its own, which changes nothing once the run is over.
+// published.
 type run struct {
 	limits *limit.Limits
 
@@ -42,14 +42,9 @@ func (p *Process) limits() *limit.Limits {
 }
 
 const (
-	// watchAfter is the age from which the memory of a run is watched on v1, and watchEvery the time between two looks.
-	// The verdict on a shorter run has only the kernel's counter.
-	watchAfter = 20 * time.Millisecond
-	watchEvery = 100 * time.Millisecond
-	// lookAgain is the wait after the CPU time of a run could not be read, for example for lack of descriptors.
-	lookAgain = 100 * time.Millisecond
-	// keptVerdicts is the number of verdicts that a container keeps.
-	keptVerdicts = 100
+	firstLook    = 20 * time.Millisecond  // age of a run when its memory is looked at on v1
+	lookAgain    = 100 * time.Millisecond // time to the next look at the memory, or after a failure
+	keptVerdicts = 100                    // of a container
 )
 
 // startLimits starts the timers that end a run over its limits. It is called once, with opLock held, when the program
@@ -88,7 +83,7 @@ func (p *Process) startLimits(requested time.Time) {
 	}
 	if r.limits.Memory > 0 && !p.group.Cgroup().Unified() {
 		// The kernel kills one process, and the others would continue.
-		r.everyLocked(watchAfter, func() time.Duration {
+		r.everyLocked(firstLook, func() time.Duration {
 			used, err := p.group.Cgroup().Account()
 			if err == nil && used.OOMKills > 0 {
 				return p.killOverLimit(limit.Memory)
@@ -96,7 +91,7 @@ func (p *Process) startLimits(requested time.Time) {
 			if errdefs.IsNotFound(err) { // it has ended
 				return 0
 			}
-			return watchEvery
+			return lookAgain
 		})
 	}
 }
@@ -139,8 +134,7 @@ func (p *Process) killOverLimit(why limit.Reason) time.Duration {
 	return 0
 }
 
-// recordVerdict stops the timers, keeps the verdict, and writes it to its file. The waiter calls it, with opLock held,
-// when the run has exited and before its exit is published.
+// recordVerdict stops the timers, keeps the verdict, and writes it to its file, before the exit is published.
 func (p *Process) recordVerdict(exit Exit) {
 	r := p.run
 	if r == nil {

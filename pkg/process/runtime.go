@@ -23,8 +23,8 @@ import (
 
 // Runtime is an OCI runtime.
 type Runtime interface {
-	// Create creates a container whose init waits for Start to run its program, or, with c.Checkpoint, one whose init
-	// can be restored: then there is no process yet, and s is nil. If it fails, or ctx ends first, nothing is left.
+	// Create creates a container whose init waits for Start to run its program, or, with c.Checkpoint, one whose init can
+	// be restored: then there is no process yet, and s is nil. If it fails, or ctx ends first, nothing is left.
 	Create(ctx context.Context, c Config, s *stdio.Streams) (RuntimeContainer, error)
 }
 
@@ -33,8 +33,8 @@ type Runtime interface {
 type RuntimeContainer interface {
 	// Init returns the container's first process, as Create started it.
 	Init() Handle
-	// Restore restores init and all other processes of the checkpoint, and replaces Start. If it fails, or ctx ends
-	// first, none of them is running.
+	// Restore restores init and all other processes of the checkpoint, and replaces Start. If it fails, or ctx ends first,
+	// none of them is running.
 	Restore(ctx context.Context, s *stdio.Streams) (Handle, error)
 	// Start lets init run its program. It returns when the program has begun, or with an error if init has exited.
 	Start() error
@@ -51,8 +51,8 @@ type RuntimeContainer interface {
 	// KeepCPUSet informs others that write the container's cgroup, as systemd does when it is reloaded, which CPUs and
 	// memory nodes were written there. An empty list is left out.
 	KeepCPUSet(ctx context.Context, cpus, mems string) error
-	// Checkpoint writes the state of all processes to disk. With r.Exit they have exited afterwards; otherwise, and if
-	// it fails, they continue. It is not interrupted: processes that CRIU inspects from inside might not survive that.
+	// Checkpoint writes the state of all processes to disk. With r.Exit they have exited afterwards; otherwise, and if it
+	// fails, they continue. It is not interrupted: processes that CRIU inspects from inside might not survive that.
 	Checkpoint(r CheckpointRequest) error
 	// Cgroup returns the cgroup of the container's processes.
 	Cgroup() *cgroup.Cgroup
@@ -169,11 +169,11 @@ type Hook interface {
 	// Prepare is called before the runtime creates the container. It may change c.Spec, c.Rootfs, c.Files, c.Init and
 	// c.TaskDir.
 	Prepare(ctx context.Context, c *Config) error
-	// Created is called when init exists, before it is announced. Init does not run its program yet, except in a
-	// container restored from a checkpoint, where Start calls Created.
+	// Created is called when init exists, before it is announced. Init does not run its program yet, except in a container
+	// restored from a checkpoint, where Start calls Created.
 	Created(ctx context.Context, c RuntimeContainer, init Handle) error
-	// Removed undoes Prepare and Created. It is called after the container is destroyed, and if its creation failed,
-	// even if Prepare or Created failed or were not called. It is called again after a failure.
+	// Removed undoes Prepare and Created. It is called after the container is destroyed, and if its creation failed, even
+	// if Prepare or Created failed or were not called. It is called again after a failure.
 	Removed() error
 }
 

@@ -29,8 +29,8 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// Start runs the program of init, or an exec. If init reports when it is ready, Start returns then, whether ctx has
-// ended or not. It fails if init is not ready in time, or exits before; then init has exited and its exit is published.
+// Start runs the program of init, or an exec. If init reports when it is ready, Start returns then, even after the end
+// of ctx. If init is not ready in time, or exits before, Start fails, and its exit is published.
 func (m *Manager) Start(ctx context.Context, containerID, execID string) (*process.Process, error) {
 	c, err := m.Container(containerID)
 	if err != nil {
@@ -77,10 +77,9 @@ func (m *Manager) Exec(c *Task, execID string, spec *specs.Process, io stdio.Con
 	return c.AddExec(execID, spec, io)
 }
 
-// Delete removes a container whose init has exited or was never started, or an exec of it. A failed Delete can be
-// retried. A repeated Delete of a container returns the same status: its first caller may have given up, which ttrpc
-// does not tell the shim. Delete cancels a Create under way, since containerd deletes what its client no longer waits
-// for (core/runtime/v2, TaskManager.Create).
+// Delete removes a container or an exec that has exited or was never started. It can be called again, after a failure
+// and after a success that its caller did not wait for. It cancels a Create under way, since containerd deletes what
+// its client no longer waits for (core/runtime/v2, TaskManager.Create).
 func (m *Manager) Delete(ctx context.Context, containerID, execID string) (process.Status, error) {
 	if execID != "" {
 		p, err := m.Process(containerID, execID)
@@ -150,9 +149,8 @@ func (c *Task) PIDs() ([]int, error) {
 	return pids, nil
 }
 
-// Metrics returns the metrics of the container's cgroup as containerd's message for the cgroup version. The error is
-// errdefs.ErrNotFound when the cgroup is gone, and errdefs.ErrNotImplemented for a container without one, as in a user
-// namespace.
+// Metrics returns the metrics of the container's cgroup. The error is errdefs.ErrNotFound when the cgroup is gone, and
+// errdefs.ErrNotImplemented for a container without one, as in a user namespace.
 func (c *Task) Metrics() (m stats.Metrics, err error) {
 	if c.Cgroup().IsNone() {
 		return nil, fmt.Errorf("container %q: metrics: it has no cgroup: %w", c.ID(), errdefs.ErrNotImplemented)
@@ -167,9 +165,9 @@ func (c *Task) Metrics() (m stats.Metrics, err error) {
 		m, err = reader.Read()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("container %q: %w", c.ID(), err)
+		err = fmt.Errorf("container %q: %w", c.ID(), err)
 	}
-	return m, nil
+	return m, err
 }
 
 // CPUSet returns how the container follows the CPUs of another cgroup, or nil if it does not.
@@ -221,12 +219,11 @@ func (c *Task) Checkpoint(ctx context.Context, r process.CheckpointRequest) erro
 	return c.Container.Checkpoint(ctx, r)
 }
 
+// Bounds on how long a stop waits for a Create or a restore that it cancelled, and for the exit of what it killed,
+// which pkg/process may publish 10 s late.
 const (
-	// deathTimeout bounds how long a stop waits for a Create or a restore that it cancelled. A process in
-	// uninterruptible sleep, a mount or a hook can outlast any bound.
 	deathTimeout = 10 * time.Second
-	// exitTimeout bounds how long a stop waits for the exit of what it killed, which pkg/process may publish 10 s late.
-	exitTimeout = deathTimeout + 2*time.Second
+	exitTimeout  = deathTimeout + 2*time.Second
 )
 
 // StopContainers is for a shim that was asked to end. No container is created any more. Containers that have a stop
@@ -334,9 +331,8 @@ func (c *Task) sendStopSignal(grace context.Context) error {
 }
 
 // DeleteAbandoned deletes the containers whose bundle is gone and that have exited, or were never restored. containerd
-// removes the bundle when it gives up a container, as it does when a shim is too slow to answer after a restart of
-// containerd, and then deletes nothing. DeleteAbandoned reports whether one is left that is running or could not be
-// deleted.
+// removes the bundle, and then deletes nothing, when a shim is too slow to answer after a restart of containerd. It
+// reports whether one is left that is running or could not be deleted.
 func (m *Manager) DeleteAbandoned() bool {
 	var left atomic.Bool
 	var all sync.WaitGroup
