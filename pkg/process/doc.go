@@ -23,7 +23,7 @@
 // published; init's exit waits for all, and init's kill or exit closes the gate.
 //
 // mu guards fields and is never held across anything that blocks. Order: opLock, starts, ioLock, Container.mu,
-// Process.mu; run.mu is held alone. Status, Pid, Wait and Kill take only mu, so they answer while Create, Start, Pause,
+// Process.mu. Status, Pid, Wait and Kill take only mu, so they answer while Create, Start, Pause,
 // Update or Delete hangs (containerd gives State 2 s: core/runtime/v2, io.containerd.timeout.task.state).
 //
 // # Promises

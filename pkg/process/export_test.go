@@ -21,7 +21,7 @@ var ErrEndedByKill = errEndedByKill
 
 func (c *Container) OOMKilled() { c.oomKilled() }
 
-func (p *Process) Limits() *limit.Limits { return p.limits() }
+func (p *Process) Limits() *limit.Limits { return p.limits }
 
 func (p *Process) Spec() *specs.Process { return p.spec }
 

@@ -24,7 +24,7 @@ type Process struct {
 	execID    string         // empty: init
 	spec      *specs.Process // of an exec
 	io        stdio.Config
-	run       *run // nil without limits
+	limits    *limit.Limits // nil: none, and no verdict
 
 	opLock       chan struct{}      // one slot; see the package documentation
 	exited       chan struct{}      // closed once, after the exit is published
@@ -44,19 +44,20 @@ type Process struct {
 	streams *stdio.Streams // nil before the process runs
 	// +checklocks:mu
 	exit Exit
+	// +checklocks:mu
+	run run
 }
 
 func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Config, l *limit.Limits) *Process {
 	killed, kill := context.WithCancelCause(context.Background())
-	p := &Process{
-		container: c, execID: execID, spec: spec, io: io, asked: map[Op]func(*stdio.Streams) error{},
+	if l != nil {
+		io.MaxOutput = l.Output
+	}
+	return &Process{
+		container: c, execID: execID, spec: spec, io: io, limits: l, asked: map[Op]func(*stdio.Streams) error{},
 		opLock: make(chan struct{}, 1), exited: make(chan struct{}), drained: make(chan struct{}),
 		killed: killed, kill: func() { kill(errEndedByKill) },
 	}
-	if l != nil {
-		p.run, p.io.MaxOutput = &run{limits: l}, l.Output
-	}
-	return p
 }
 
 // Status is what Task.State answers about a process.

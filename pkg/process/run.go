@@ -20,25 +20,10 @@ import (
 // run is the additional state of an exec with limits. Its timers start with the program, and end before the exit is
 // published.
 type run struct {
-	limits *limit.Limits
-
-	mu sync.Mutex
-	// +checklocks:mu
-	started time.Time // zero before the program runs
-	// +checklocks:mu
-	ended limit.Reason // the limit for which the run is being killed
-	// +checklocks:mu
-	timers []*time.Timer
-	// +checklocks:mu
-	over bool // the exit is known
-}
-
-// limits returns the limits of p, or nil.
-func (p *Process) limits() *limit.Limits {
-	if p.run == nil {
-		return nil
-	}
-	return p.run.limits
+	started time.Time    // zero before the program runs
+	ended   limit.Reason // the limit for which the run is being killed
+	over    bool         // the exit is known
+	timers  []*time.Timer
 }
 
 const (
@@ -50,46 +35,44 @@ const (
 // startLimits starts the timers that end a run over its limits. It is called once, with opLock held, when the program
 // runs. The wall time of the run begins with requested: on a busy machine the shim learns late that the program runs.
 func (p *Process) startLimits(requested time.Time) {
-	r := p.run
-	if r == nil {
+	l := p.limits
+	if l == nil {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.started = requested
-	if t := r.limits.WallTime; t > 0 {
-		r.everyLocked(t, func() time.Duration { return p.killOverLimit(limit.WallTime) })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.run.started = requested
+	if l.WallTime > 0 {
+		p.everyLocked(l.WallTime, func() time.Duration { return p.killOverLimit(limit.WallTime) })
 	}
-	if r.limits.CPUTime > 0 {
-		var used time.Duration // at the last look at which it had grown
-		grown := requested
-		r.everyLocked(r.limits.NextLook(0, 0, processors()), func() time.Duration {
-			usage, err := p.group.Cgroup().Usage()
+	group := p.group.Cgroup()
+	if l.CPUTime > 0 {
+		used, grown := time.Duration(0), requested
+		p.everyLocked(l.NextLook(0, 0, processors()), func() time.Duration {
+			usage, err := group.Usage()
 			switch {
 			case errdefs.IsNotFound(err): // it has ended
 				return 0
-			case err != nil:
+			case err != nil: // for lack of descriptors, for example
 				p.logger().WithError(err).Error("CPU time of a run")
 				return lookAgain
 			case usage.CPU > used:
 				used, grown = usage.CPU, time.Now()
 			}
-			next := r.limits.NextLook(used, time.Since(grown), processors())
-			if next == 0 {
-				p.killOverLimit(limit.CPUTime)
+			if next := l.NextLook(used, time.Since(grown), processors()); next > 0 {
+				return next
 			}
-			return next
+			return p.killOverLimit(limit.CPUTime)
 		})
 	}
-	if r.limits.Memory > 0 && !p.group.Cgroup().Unified() {
-		// The kernel kills one process, and the others would continue.
-		r.everyLocked(firstLook, func() time.Duration {
-			used, err := p.group.Cgroup().Account()
-			if err == nil && used.OOMKills > 0 {
-				return p.killOverLimit(limit.Memory)
-			}
-			if errdefs.IsNotFound(err) { // it has ended
+	if l.Memory > 0 && !group.Unified() { // the kernel kills one process, and the others would continue
+		p.everyLocked(firstLook, func() time.Duration {
+			used, err := group.Account()
+			switch {
+			case errdefs.IsNotFound(err): // it has ended
 				return 0
+			case used.OOMKills > 0:
+				return p.killOverLimit(limit.Memory)
 			}
 			return lookAgain
 		})
@@ -98,29 +81,28 @@ func (p *Process) startLimits(requested time.Time) {
 
 // everyLocked calls look after first, and then after the time that look returns, unless that is 0 or the run is over.
 //
-// +checklocks:r.mu
-func (r *run) everyLocked(first time.Duration, look func() time.Duration) {
+// +checklocks:p.mu
+func (p *Process) everyLocked(first time.Duration, look func() time.Duration) {
 	var timer *time.Timer
 	timer = time.AfterFunc(first, func() {
 		next := look()
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if next > 0 && !r.over {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if next > 0 && !p.run.over {
 			timer.Reset(next)
 		}
 	})
-	r.timers = append(r.timers, timer)
+	p.run.timers = append(p.run.timers, timer)
 }
 
 // killOverLimit kills the run for a limit. The first limit counts. It returns 0: nothing more is to be looked at.
 func (p *Process) killOverLimit(why limit.Reason) time.Duration {
-	r := p.run
-	r.mu.Lock()
-	kill := r.ended == limit.None && !r.over
+	p.mu.Lock()
+	kill := p.run.ended == limit.None && !p.run.over
 	if kill {
-		r.ended = why
+		p.run.ended = why
 	}
-	r.mu.Unlock()
+	p.mu.Unlock()
 	if !kill {
 		return 0
 	}
@@ -136,17 +118,16 @@ func (p *Process) killOverLimit(why limit.Reason) time.Duration {
 
 // recordVerdict stops the timers, keeps the verdict, and writes it to its file, before the exit is published.
 func (p *Process) recordVerdict(exit Exit) {
-	r := p.run
-	if r == nil {
+	if p.limits == nil {
 		return
 	}
-	r.mu.Lock()
-	r.over = true
-	for _, t := range r.timers {
+	p.mu.Lock()
+	p.run.over = true
+	for _, t := range p.run.timers {
 		t.Stop()
 	}
-	started, ended := r.started, r.ended
-	r.mu.Unlock()
+	started, ended := p.run.started, p.run.ended
+	p.mu.Unlock()
 	c, used := p.container, p.group.Account()
 	written := p.streams.Written()
 	v := limit.Verdict{
@@ -157,16 +138,13 @@ func (p *Process) recordVerdict(exit Exit) {
 	}
 	v.User = min(used.User, used.CPU) // cgroup v1 may know it only from samples
 	v.System = v.CPU - v.User
-	r.limits.Judge(&v, ended, v.OOMKills > 0 && c.isLimitedInMemory())
+	p.limits.Judge(&v, ended, v.OOMKills > 0 && c.isLimitedInMemory())
 	if err := v.Write(c.config.VerdictFile); err != nil {
 		p.logger().WithError(err).Error("write the verdict")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.verdicts) >= keptVerdicts {
-		c.verdicts = slices.Delete(c.verdicts, 0, 1)
-	}
-	c.verdicts = append(c.verdicts, v)
+	c.verdicts = append(c.verdicts[max(0, len(c.verdicts)-keptVerdicts+1):], v)
 }
 
 // isLimitedInMemory reports whether the container or a cgroup above it, such as a pod's, has a memory limit. A cgroup

@@ -116,7 +116,7 @@ func (p *Process) startExec(ctx context.Context) error {
 	}()
 	requested := time.Now()
 	err := p.startWithStreams(ctx, func(s *stdio.Streams) (Handle, ExecCgroup, error) {
-		return c.runtime.Exec(ctx, p.spec, p.limits(), s)
+		return c.runtime.Exec(ctx, p.spec, p.limits, s)
 	})
 	if errors.Is(err, unix.ESRCH) { // it could not join the namespaces of init, which is gone
 		err = fmt.Errorf("%w: %w", err, errInitExited)
