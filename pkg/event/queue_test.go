@@ -428,14 +428,3 @@ func TestQueue_FlushEndsWithItsContextOrTheQueue(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkPut(b *testing.B) {
-	q := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
-	b.ReportAllocs()
-	for b.Loop() {
-		q.Put(event.TaskExit{ContainerID: "c1", ID: "c1"})
-	}
-	if err := q.Close(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-}

@@ -70,41 +70,6 @@ func TestFromEnv(t *testing.T) {
 	}
 }
 
-// fixedLimits has each limit, in the middle of what is allowed.
-func fixedLimits() *Limits {
-	l := &Limits{}
-	for _, f := range fields() {
-		*f.value(l) = (f.least + f.most) / 2
-	}
-	return l
-}
-
-func FuzzFromEnv(f *testing.F) {
-	f.Add(uint8(0), "1s")
-	f.Add(uint8(2), "64Mi")
-	f.Add(uint8(4), "64Ki")
-	f.Fuzz(func(t *testing.T, i uint8, value string) {
-		all := fields()
-		one := all[int(i)%len(all)]
-		before := fixedLimits()
-		got, rest, err := before.FromEnv([]string{one.variable() + "=" + value})
-		if err != nil {
-			if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), one.variable()) {
-				t.Errorf("%s=%q: %v", one.variable(), value, err)
-			}
-			return
-		}
-		n, former := *one.value(got), *one.value(before)
-		if n < one.least || n > one.most || n > former || len(rest) > 0 {
-			t.Errorf("%s=%q gives %d, was %d; rest %q", one.variable(), value, n, former, rest)
-		}
-		*one.value(got) = former
-		if diff := cmp.Diff(before, got); diff != "" {
-			t.Errorf("%s=%q changes another limit:\n%s", one.variable(), value, diff)
-		}
-	})
-}
-
 // A run that uses all processors all the time is over its limit by no more than the tolerance when it is seen, and is
 // not looked at before it can have used it.
 func TestNextLook(t *testing.T) {

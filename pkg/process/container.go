@@ -53,9 +53,7 @@ type Container struct {
 
 // New has runtime create a container, and publishes the event. If it fails, nothing is left of the container.
 func New(ctx context.Context, runtime Runtime, events *event.Queue, config Config) (*Container, error) {
-	c := &Container{
-		config: config, events: events, execs: map[string]*Process{}, starts: newGate(), exits: newGate(),
-	}
+	c := &Container{config: config, events: events, execs: map[string]*Process{}, starts: newGate(), exits: newGate()}
 	c.init = newProcess(c, "", nil, config.IO, nil)
 	if err := c.create(ctx, runtime); err != nil {
 		undone := Undo(func() error { return c.remove(errors.Is(err, ErrLeft)) })

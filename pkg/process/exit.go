@@ -15,13 +15,10 @@ import (
 const (
 	remainingTimeout = 10 * time.Second // for processes that were killed
 	execExitTimeout  = 30 * time.Second // of init, for the exits of execs, which are being killed
-	// unreadTimeout bounds how long after its exit the output of an exec is kept for an absent reader: when containerd or
-	// a client dies, nobody deletes its execs. The output of init is kept until Delete.
-	unreadTimeout = 5 * time.Minute
+	unreadTimeout    = 5 * time.Minute  // for a reader of the output of an exec: nobody deletes the execs of a dead client
 )
 
-// await is p's waiter. It ends when p has exited, its exit is published and its output is drained; Delete joins it
-// through drained.
+// await is p's waiter. It ends when the exit is published and the output is drained; Delete joins it through drained.
 func (p *Process) await() {
 	exit := p.handle.Wait()
 	p.checkOOM(exit) // at once: systemd removes an empty scope, and its counters

@@ -15,7 +15,7 @@ import (
 	"sandbox.internal/shim/pkg/event"
 )
 
-// startTimeout bounds how long a freeze waits for execs that are being started. Later execs wait behind it.
+// startTimeout bounds the wait of a freeze for execs that are being started. Later execs wait behind it.
 const startTimeout = 10 * time.Second
 
 // exclusively calls act for op, which freezes or thaws, with the operations of init locked and starts of execs
@@ -77,13 +77,12 @@ func (c *Container) Update(ctx context.Context, r *specs.LinuxResources) error {
 		return err
 	}
 	defer c.init.unlockOp()
-	cpuset := c.config.CPUSet
-	if cpuset != nil {
-		cpuset.BeforeUpdate(r)
+	if s := c.config.CPUSet; s != nil {
+		s.BeforeUpdate(r)
 	}
 	err := c.runtime.Update(r)
-	if cpuset != nil {
-		cpuset.AfterUpdate(err)
+	if s := c.config.CPUSet; s != nil {
+		s.AfterUpdate(err)
 	}
 	if err != nil {
 		return c.init.wrap(fmt.Errorf("update resources: %w", err))

@@ -106,12 +106,8 @@ func (p *Process) killOverLimit(why limit.Reason) time.Duration {
 	if !kill {
 		return 0
 	}
-	switch err := p.Kill(syscall.SIGKILL); {
-	case errdefs.IsNotFound(err): // it ended just now
-	case err != nil:
+	if err := p.Kill(syscall.SIGKILL); err != nil && !errdefs.IsNotFound(err) { // else it ended just now
 		p.logger().WithError(err).Errorf("kill a run that is over its limit %s", why)
-	default:
-		p.logger().WithField("limit", why).Info("killed: over its limit")
 	}
 	return 0
 }

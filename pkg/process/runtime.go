@@ -42,10 +42,8 @@ type RuntimeContainer interface {
 	// own, and the kernel enforces the limits on memory and processes: SIGKILL kills all processes there, and Wait kills
 	// those that the first one leaves behind and returns when all have exited. Otherwise the cgroup is nil.
 	Exec(ctx context.Context, p *specs.Process, l *limit.Limits, s *stdio.Streams) (Handle, ExecCgroup, error)
-	// Pause freezes every process of the container.
-	Pause() error
-	// Resume thaws them. It does not wait for an Exec in flight.
-	Resume() error
+	Pause() error  // freezes every process of the container
+	Resume() error // thaws them; does not wait for an Exec in flight
 	// Update changes the resources that r names. If it fails, it restores the former values as far as the kernel allows.
 	Update(r *specs.LinuxResources) error
 	// KeepCPUSet informs others that write the container's cgroup, as systemd does when it is reloaded, which CPUs and
@@ -54,10 +52,8 @@ type RuntimeContainer interface {
 	// Checkpoint writes the state of all processes to disk. With r.Exit they have exited afterwards; otherwise, and if it
 	// fails, they continue. It is not interrupted: processes that CRIU inspects from inside might not survive that.
 	Checkpoint(r CheckpointRequest) error
-	// Cgroup returns the cgroup of the container's processes.
-	Cgroup() *cgroup.Cgroup
-	// Launch returns how processes were started.
-	Launch() inspect.Launch
+	Cgroup() *cgroup.Cgroup // of the container's processes
+	Launch() inspect.Launch // how processes were started
 	// KillRemaining kills, once init has exited, the processes that the kernel did not kill with it: it kills those in a
 	// PID namespace of the container's own.
 	KillRemaining(ctx context.Context) error

@@ -133,9 +133,7 @@ func (p *Process) startExec(ctx context.Context) error {
 
 // startWithStreams opens p's streams and calls start with them, which starts p's process. After a failure or a panic
 // there is still no process, and p cannot be started again.
-func (p *Process) startWithStreams(
-	ctx context.Context, start func(*stdio.Streams) (Handle, ExecCgroup, error),
-) error {
+func (p *Process) startWithStreams(ctx context.Context, start func(*stdio.Streams) (Handle, ExecCgroup, error)) error {
 	started := false
 	defer func() {
 		if !started {

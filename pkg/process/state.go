@@ -65,8 +65,7 @@ var opNames = [...]string{
 func (o Op) String() string { return opNames[o] }
 
 // initTable and execTable list every legal step; a step that is missing is refused. execTable also applies to an init
-// that Start restores, as long as there is no process. The program of an init that Create made runs as soon as its
-// Start has succeeded.
+// that Start restores, as long as there is no process.
 var (
 	initTable = map[State]map[Op]State{
 		Created: {

@@ -36,7 +36,6 @@ func TestCPUSet_RefusesSources(t *testing.T) {
 	}{
 		"an unknown annotation":      {map[string]string{source + "s": "x"}, "", nil, errdefs.ErrInvalidArgument, `config.json: annotations: "` + source + `s": unknown`},
 		"cgroup v1":                  {map[string]string{source: "/shared"}, "", v1, errdefs.ErrFailedPrecondition, `config.json: annotations: ` + source + ` "/shared": needs a machine with cgroup v2`},
-		"cgroup v1 and the option":   {nil, "/shared", v1, errdefs.ErrFailedPrecondition, `runtime options: CpusetSource "/shared": needs a machine with cgroup v2`},
 		"a source that is not there": {map[string]string{source: "/gone", mems: "true"}, "", nil, errdefs.ErrNotFound, `config.json: annotations: ` + source + `: cpuset source "/gone": cgroup `},
 		"sources that are not there": {map[string]string{source: "/gone, /{id}"}, "", nil, errdefs.ErrNotFound, `config.json: annotations: ` + source + ` "/gone, /{id}": none exists, the last: cpuset source "/c1": cgroup `},
 		"sources for Nomad's tasks":  {nil, "{alloc}", nil, errdefs.ErrNotFound, `runtime options: CpusetSource: cpuset source "{alloc}": none of the list applies to container "c1"`},
@@ -94,7 +93,7 @@ func newFollowed(t *testing.T) (m *Manager, r *processtest.Runtime, root string)
 func createFollowed(t *testing.T, s *Manager, checkpoint string) *Task {
 	t.Helper()
 	spec := goodSpec()
-	spec.Annotations = map[string]string{settings.Prefix + "cpuset.source": "shared", settings.Prefix + "cpuset.mems": "true"}
+	spec.Annotations = map[string]string{settings.Prefix + "cpuset.source": "gone/{id}, shared", settings.Prefix + "cpuset.mems": "true"}
 	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: testx.NewBundle(t, spec), Checkpoint: checkpoint, Options: allowing(options.Options{})})
 	testx.Must(t, err)
 	return c
@@ -180,41 +179,4 @@ func TestCPUSet_RestoreFailsWithoutTheSource(t *testing.T) {
 	testx.Must(t, os.RemoveAll(filepath.Join(root, "shared")))
 	testx.WantError(t, c.Init().Start(t.Context()), errdefs.ErrNotFound, "cpuset.source", "shared")
 	remove(t, s, "c1")
-}
-
-// Nomad has one cgroup for all tasks that reserve no cores, and one with all cores that tasks reserve, below which each
-// of these has a scope without a list of its own (Nomad 1.7, client/lib/cgroupslib). Its tasks share, or have a list.
-func TestCPUSet_InNomadsCgroups(t *testing.T) {
-	const alloc = "0f5ad3c0-1234-5678-9abc-def012345678"
-	s, _, root := newFollowed(t)
-	assign := func(dir, cpus string) {
-		t.Helper()
-		testx.Must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
-		for file, text := range map[string]string{"cpuset.mems": "", "cpuset.mems.effective": "0", "cpuset.cpus.effective": cpus, "cpuset.cpus": cpus} {
-			testx.Must(t, os.WriteFile(filepath.Join(root, dir, file), []byte(text+"\n"), 0o600))
-		}
-	}
-	assign("nomad.slice", "0-3")
-	assign("nomad.slice/share.slice", "0,2-3")
-	assign("nomad.slice/reserve.slice", "1")
-	assign("nomad.slice/reserve.slice/"+alloc+".db.scope", "")
-	for _, tc := range []struct {
-		name, id, source, own, want string
-	}{
-		{"a task that shares", "web-" + alloc, "nomad.slice/{id}, nomad.slice/share.slice", "", "0,2-3"},
-		{"a task that reserves a core", "db-" + alloc, "nomad.slice/share.slice", "1", ""}, // which the runtime writes
-		{"the parts of an id", "reserve.slice-" + alloc, "nomad.slice/{alloc}, nomad.slice/{task}, nomad.slice/share.slice", "", "1"},
-		{"no task of Nomad's", "c1", "nomad.slice/{task}, nomad.slice/share.slice", "", "0,2-3"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			assign("pod/c1", "")
-			testx.Must(t, os.WriteFile(filepath.Join(root, "pod/c1/cpuset.cpus.effective"), []byte("0-3\n"), 0o600))
-			spec := goodSpec()
-			spec.Linux.Resources = &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: tc.own}}
-			_, err := s.Create(t.Context(), CreateRequest{ID: tc.id, Bundle: testx.NewBundle(t, spec), Options: options.Options{Settings: map[string]string{"CpusetSource": tc.source}}})
-			testx.Must(t, err)
-			wantCPUSet(t, "after Create", root, tc.want)
-			remove(t, s, tc.id)
-		})
-	}
 }

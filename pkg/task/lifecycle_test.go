@@ -173,31 +173,6 @@ func TestCreate_OneOfManyWins(t *testing.T) {
 	}
 }
 
-func TestCreate_ManyAtOnce(t *testing.T) {
-	s := newManager(t, newRuntime())
-	create(t, s, "keep", goodSpec())
-	var all sync.WaitGroup
-	for i := range 20 {
-		id, bundle := fmt.Sprintf("c%d", i), testx.NewBundle(t, goodSpec())
-		all.Go(func() {
-			for range 5 {
-				_, created := s.Create(t.Context(), CreateRequest{ID: id, Bundle: bundle})
-				_, found := s.Container(id)
-				_, removed := s.Delete(t.Context(), id, "")
-				if err := errors.Join(created, found, removed); err != nil {
-					t.Error(err)
-				}
-				s.Shutdown() // one is left, so it has no effect
-			}
-		})
-	}
-	all.Wait()
-	if testx.Closed(s.Done()) {
-		t.Error("Shutdown took effect while a container exists")
-	}
-	remove(t, s, "keep")
-}
-
 // panics calls f, whose panic the interceptor of calls would catch.
 func panics(t *testing.T, f func()) {
 	t.Helper()

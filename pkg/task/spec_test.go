@@ -10,7 +10,6 @@ import (
 
 	"sandbox.internal/shim/pkg/internal/testx"
 
-	"github.com/containerd/containerd/v2/pkg/identifiers"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -100,26 +99,6 @@ func TestReadSpec_Refuses(t *testing.T) {
 	bundle := t.TempDir()
 	_, err := ReadSpec(bundle)
 	testx.WantInvalid(t, err, "config.json", bundle)
-}
-
-// The ids are those that containerd takes.
-func TestCheckID(t *testing.T) {
-	for id, want := range map[string]bool{
-		"abcXYZ": true, "7": true, "a.b_c-d": true, strings.Repeat("a", 76): true, strings.Repeat("a", 77): false,
-		"": false, ".": false, "..": false, "a/b": false, "../a": false, "-a": false, "a-": false, "a..b": false,
-		"ä": false, "a٣": false, "a b": false, "a\n": false, "a\x00b": false, "a\xff": false,
-	} {
-		err := CheckID("field", id)
-		if got := err == nil; got != want {
-			t.Errorf("CheckID(%q) = %v, want valid: %t", id, err, want)
-		}
-		if !want {
-			testx.WantInvalid(t, err, "field")
-		}
-		if got := identifiers.Validate(id) == nil; got != want {
-			t.Errorf("containerd takes %q: %t, and we: %t", id, got, want)
-		}
-	}
 }
 
 func TestSystemdCgroup(t *testing.T) {

@@ -122,14 +122,6 @@ func TestStopContainers_GivesUpOnACreateThatDoesNotEnd(t *testing.T) {
 	})
 }
 
-func TestStop_KillsAnUnstartedContainerAtOnce(t *testing.T) {
-	c := create(t, newManager(t, newRuntime()), "c1", goodSpec())
-	testx.Must(t, c.Stop(t.Context()))
-	if got := c.Init().Status(); got.Exit.Status != 137 {
-		t.Errorf("exit status = %d, want 137", got.Exit.Status)
-	}
-}
-
 func TestStopContainers(t *testing.T) {
 	engine := newRuntime()
 	box := newManager(t, engine)
