@@ -155,18 +155,6 @@ func TestContainer_OperationGivesUpWithItsContext(t *testing.T) {
 	})
 }
 
-func TestNew_TellsNothingWhenItFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, &processtest.Runtime{}, process.Config{})
-		r, broken := &processtest.Runtime{}, errors.New("no root file system")
-		r.Fail("create", broken)
-		_, err := process.New(ctx, r, w.queue, process.Config{ID: "c2", Record: noRecord{}})
-		wantClass(t, err, broken)
-		w.init().Die(0)
-		w.wantLog("create c1 | exit c1 0")
-	})
-}
-
 // P5. The kernel may kill as soon as init runs its program, before Start knows that it does.
 func TestContainer_TellsAnOOMAfterTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

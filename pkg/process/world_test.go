@@ -5,7 +5,6 @@ package process_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,12 +16,16 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/process/processtest"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-var ctx = context.Background()
+var (
+	ctx             = context.Background()
+	must, wantClass = testx.Must, testx.WantError
+)
 
 // world is a container over a fake runtime, with the events that were published. It is its own record.
 type world struct {
@@ -229,18 +232,4 @@ func async(f func() error) chan error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	return done
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func wantClass(t *testing.T, err, class error) {
-	t.Helper()
-	if !errors.Is(err, class) {
-		t.Errorf("error = %v, want one of class %v", err, class)
-	}
 }

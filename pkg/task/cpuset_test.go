@@ -114,10 +114,9 @@ func TestCPUSet_FollowsFromCreateToDelete(t *testing.T) {
 	if _, kept := r.Containers()[0].Written(); !slices.Equal(kept, []string{"0-1/0"}) {
 		t.Errorf("kept %q, want 0-1/0", kept)
 	}
-	state := c.CPUSet()
-	if state == nil || filepath.Base(state.Source) != "shared" || state.CPUs.String() != "0-1" ||
-		state.Mems.String() != "0" || state.Writes != 2 || state.Err != nil {
-		t.Errorf("CPUSet = %+v", state)
+	got := c.Inspect(0).CPUSet
+	if got == nil || filepath.Base(got.Source) != "shared" || got.CPUs != "0-1" || got.Mems != "0" || got.Writes != 2 || got.Error != "" {
+		t.Errorf("CPU set = %+v", got)
 	}
 	r.Do("destroy", func(process.Config) error {
 		if c.CPUSet() != nil {

@@ -4,7 +4,6 @@
 package task
 
 import (
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -14,19 +13,6 @@ import (
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/settings"
 )
-
-func TestInspect_TellsOfTheCPUSet(t *testing.T) {
-	s, _, _ := newFollowed(t)
-	c := createFollowed(t, s, "")
-	got := c.Inspect(inspect.MaxExecs).CPUSet
-	if got == nil || filepath.Base(got.Source) != "shared" || got.CPUs != "0-1" || got.Mems != "0" || got.Writes != 2 || got.Pinned || got.Error != "" {
-		t.Errorf("CPU set = %+v", got)
-	}
-	s.cpusets.Pin("c1")
-	if got := c.Inspect(inspect.MaxExecs).CPUSet; !got.Pinned {
-		t.Errorf("CPU set = %+v, want it pinned", got)
-	}
-}
 
 func TestInspect_TellsOfSettingsAndReadiness(t *testing.T) {
 	s := newManager(t, newRuntime())

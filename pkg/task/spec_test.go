@@ -24,14 +24,11 @@ func TestCheckSpec(t *testing.T) {
 		want   []string
 	}{
 		{"no root", func(s *specs.Spec) { s.Root = nil }, []string{"root.path"}},
-		{"an empty root path", func(s *specs.Spec) { s.Root.Path = "" }, []string{"root.path"}},
 		{"no process", func(s *specs.Spec) { s.Process = nil }, []string{"process:"}},
 		{"no linux", func(s *specs.Spec) { s.Linux = nil }, []string{"linux:"}},
 		{"no args", func(s *specs.Spec) { s.Process.Args = nil }, []string{"process.args"}},
-		{"empty args", func(s *specs.Spec) { s.Process.Args = []string{} }, []string{"process.args"}},
 		{"an empty program", func(s *specs.Spec) { s.Process.Args = []string{"", "x"} }, []string{"process.args[0]", `""`}},
 		{"a relative cwd", func(s *specs.Spec) { s.Process.Cwd = "tmp" }, []string{"process.cwd", `"tmp"`, "absolute"}},
-		{"an empty cwd", func(s *specs.Spec) { s.Process.Cwd = "" }, []string{"process.cwd", `""`}},
 		{"a score that the kernel does not know", func(s *specs.Spec) { s.Process.OOMScoreAdj = new(1001) }, []string{"process.oomScoreAdj 1001: must be from -1000 to 1000"}},
 		{"a resource out of range", func(s *specs.Spec) {
 			s.Linux.Resources = &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(1))}}
