@@ -240,53 +240,47 @@ type Mount struct {
 	Options              []string
 }
 
-// TaskCreate says that the init of a container exists and waits to be started.
-type TaskCreate struct {
-	ContainerID           string
-	Bundle                string
-	Rootfs                []Mount
-	Checkpoint            string // image that the container is restored from; empty for a fresh one
-	Pid                   int
-	Stdin, Stdout, Stderr string // as the request names them; empty for none
-	Terminal              bool
-}
-
-// TaskStart says that the init of a container runs.
-type TaskStart struct {
-	ContainerID string
-	Pid         int
-}
-
-// TaskOOM says that the kernel killed a process of the container for lack of memory.
-type TaskOOM struct{ ContainerID string }
-
-// TaskExit says that a process ended. ID is the container's id for its init and the exec's id for an exec. Status is
-// the exit code, or 128 plus the signal that ended the process.
-type TaskExit struct {
-	ContainerID string
-	ID          string
-	Pid         int
-	Status      int
-	At          time.Time
-}
-
-// TaskDelete says that nothing of a process is left. Its fields are as in TaskExit.
-type TaskDelete TaskExit
-
-// TaskExecAdded says that an exec is known and may be started.
-type TaskExecAdded struct{ ContainerID, ExecID string }
-
-// TaskExecStarted says that the process of an exec runs.
-type TaskExecStarted struct {
-	ContainerID, ExecID string
-	Pid                 int
-}
-
-// TaskPaused says that all processes of a container are frozen.
-type TaskPaused struct{ ContainerID string }
-
-// TaskResumed says that the processes of a paused container run again.
-type TaskResumed struct{ ContainerID string }
-
-// TaskCheckpointed says that the state of a container was written to Checkpoint, a path.
-type TaskCheckpointed struct{ ContainerID, Checkpoint string }
+// The events.
+type (
+	// TaskCreate says that the init of a container exists and waits to be started.
+	TaskCreate struct {
+		ContainerID           string
+		Bundle                string
+		Rootfs                []Mount
+		Checkpoint            string // image that the container is restored from; empty for a fresh one
+		Pid                   int
+		Stdin, Stdout, Stderr string // as the request names them; empty for none
+		Terminal              bool
+	}
+	// TaskStart says that the init of a container runs.
+	TaskStart struct {
+		ContainerID string
+		Pid         int
+	}
+	// TaskOOM says that the kernel killed a process of the container for lack of memory.
+	TaskOOM struct{ ContainerID string }
+	// TaskExit says that a process ended. ID is the container's id for its init and the exec's id for an exec. Status is
+	// the exit code, or 128 plus the signal that ended the process.
+	TaskExit struct {
+		ContainerID string
+		ID          string
+		Pid         int
+		Status      int
+		At          time.Time
+	}
+	// TaskDelete says that nothing of a process is left. Its fields are as in TaskExit.
+	TaskDelete TaskExit
+	// TaskExecAdded says that an exec is known and may be started.
+	TaskExecAdded struct{ ContainerID, ExecID string }
+	// TaskExecStarted says that the process of an exec runs.
+	TaskExecStarted struct {
+		ContainerID, ExecID string
+		Pid                 int
+	}
+	// TaskPaused says that all processes of a container are frozen.
+	TaskPaused struct{ ContainerID string }
+	// TaskResumed says that the processes of a paused container run again.
+	TaskResumed struct{ ContainerID string }
+	// TaskCheckpointed says that the state of a container was written to Checkpoint, a path.
+	TaskCheckpointed struct{ ContainerID, Checkpoint string }
+)
