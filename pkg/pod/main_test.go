@@ -24,6 +24,20 @@ var (
 	testReaper = reaper.New()
 )
 
+// asShimEnv makes the test binary a shim that starts a holder, tells its pid, and waits to be killed.
+const asShimEnv = "TEST_AS_SHIM"
+
+func playShim() int {
+	h, err := startHolder(context.Background(), full(), thread, testReaper)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Fprintln(os.Stdout, h.Pid())
+	_ = os.Stdout.Close() // all was told
+	select {}
+}
+
 func TestMain(m *testing.M) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "become subreaper:", err)
@@ -31,6 +45,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(osthread.Main(func(t *osthread.Thread) int {
 		thread = t
+		if os.Getenv(asShimEnv) != "" {
+			return playShim()
+		}
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() { testReaper.Run(ctx); close(done) }()

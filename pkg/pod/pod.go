@@ -8,7 +8,7 @@
 // The shim's main thread holds the namespaces, so the shim's pid is the pod's: containerd's CRI plugin gives each
 // container /proc/PID/ns/net, ipc and uts of that pid (internal/cri/opts, WithPodNamespaces). No other thread runs
 // anything else after it was in one of them. A pod whose containers share a PID namespace, or have a user namespace,
-// has a process for that, which pkg/pod/nsholder starts; its pid is the pod's then (docs/decisions/0005).
+// has a process for that, its holder, whose pid is the pod's then (docs/decisions/0005).
 //
 // Goroutines: one waits for the pod's process. There is no lock: Create, Start and Close are not called at the same
 // time, and what the other methods read does not change after Start.
@@ -28,7 +28,6 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/osthread"
-	"sandbox.internal/shim/pkg/pod/nsholder"
 	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/unixfile"
 )
@@ -52,9 +51,9 @@ type Pod struct {
 
 	madeCgroups []string // directories that Close has to remove
 
-	onMainThread bool             // the main thread holds the namespaces
-	holder       *nsholder.Holder // or this process does; nil otherwise, and before Start
-	holderCgroup *cgroup.Cgroup   // of that process; nil for none
+	onMainThread bool           // the main thread holds the namespaces
+	holder       *holder        // or this process does; nil otherwise, and before Start
+	holderCgroup *cgroup.Cgroup // of that process; nil for none
 }
 
 // closeTimeout bounds the wait until the pod's process, and what is left in its PID namespace, has died of SIGKILL.
@@ -111,7 +110,7 @@ func (p *Pod) Start(ctx context.Context) (err error) {
 		}
 	}()
 	if p.Config.PID == ModePod || p.Config.User != nil {
-		err = p.startHolder(ctx)
+		err = p.startProcess(ctx)
 	} else {
 		p.onMainThread = true // even if it fails halfway
 		err = p.thread.Do(ctx, func() error { return enterNamespaces(p.network, p.cloneFlags(), p.Config.Hostname) })
@@ -136,9 +135,9 @@ func (p *Pod) cloneFlags() (flags int) {
 	return flags
 }
 
-// startHolder lets a process of its own hold the namespaces.
-func (p *Pod) startHolder(ctx context.Context) (err error) {
-	c := nsholder.Config{
+// startProcess lets a process of its own hold the namespaces.
+func (p *Pod) startProcess(ctx context.Context) (err error) {
+	c := holderConfig{
 		Net: p.network, Make: p.cloneFlags(), PID: p.Config.PID == ModePod,
 		Hostname: p.Config.Hostname, UID: pauseID, GID: pauseID,
 		Enter: func(pid int) error {
@@ -159,7 +158,7 @@ func (p *Pod) startHolder(ctx context.Context) (err error) {
 			c.Map = user
 		}
 	}
-	p.holder, err = nsholder.Start(ctx, c, p.thread, p.Reaper)
+	p.holder, err = startHolder(ctx, c, p.thread, p.Reaper)
 	return err
 }
 

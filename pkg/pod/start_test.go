@@ -21,7 +21,6 @@ import (
 
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/internal/testx"
-	"sandbox.internal/shim/pkg/pod/nsholder"
 )
 
 func TestStart_MainThreadHoldsTheNamespaces(t *testing.T) {
@@ -150,7 +149,7 @@ var mapping = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 6553
 // inUserNamespace is a network namespace that CRI made inside the user namespace of the pod.
 func inUserNamespace(t *testing.T, ids []specs.LinuxIDMapping) string {
 	t.Helper()
-	h, err := nsholder.Start(t.Context(), nsholder.Config{Make: unix.CLONE_NEWNET, Map: &idmap.Mappings{UIDs: ids, GIDs: ids}, UID: 1, GID: 1}, thread, testReaper)
+	h, err := startHolder(t.Context(), holderConfig{Make: unix.CLONE_NEWNET, Map: &idmap.Mappings{UIDs: ids, GIDs: ids}, UID: 1, GID: 1}, thread, testReaper)
 	testx.Must(t, err)
 	path := pinned(t, h.Pid())
 	testx.Must(t, h.Kill(t.Context()))

@@ -1,16 +1,17 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package nsholder
+package pod
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,7 +25,7 @@ import (
 )
 
 func TestHolder_WithoutAPIDNamespaceStaysInTheShims(t *testing.T) {
-	h := start(t, Config{Make: unix.CLONE_NEWIPC, UID: 1, GID: 2})
+	h := hold(t, holderConfig{Make: unix.CLONE_NEWIPC, UID: 1, GID: 2})
 	for _, name := range []string{"pid", "net", "uts", "user"} {
 		if got, own := namespace(t, strconv.Itoa(h.Pid()), name), namespace(t, "thread-self", name); got != own {
 			t.Errorf("%s namespace = %s, want that of the shim, %s", name, got, own)
@@ -40,8 +41,8 @@ func TestHolder_WithoutAPIDNamespaceStaysInTheShims(t *testing.T) {
 func TestHolder_HasNoPrivileges(t *testing.T) {
 	root := full()
 	root.UID, root.GID = 0, 0 // whom the kernel takes nothing from by itself
-	for id, config := range map[string]Config{"65535": full(), "0": root} {
-		h := start(t, config)
+	for id, config := range map[string]holderConfig{"65535": full(), "0": root} {
+		h := hold(t, config)
 		ids := strings.Join([]string{id, id, id, id}, "\t")
 		for key, want := range map[string]string{
 			"Name": "sandbox-init", "Threads": "1", "NoNewPrivs": "1", "Groups": "", "Uid": ids, "Gid": ids,
@@ -62,7 +63,7 @@ func TestHolder_HasNoPrivileges(t *testing.T) {
 
 // What is called /proc/1/root in the pod leads to nothing, nor does the mount namespace.
 func TestHolder_HasAnEmptyRoot(t *testing.T) {
-	h := start(t, full())
+	h := hold(t, full())
 	root := fmt.Sprintf("/proc/%d/root/", h.Pid())
 	for _, path := range []string{root, root + "..", root + "../..", fmt.Sprintf("/proc/%d/cwd/..", h.Pid())} {
 		entries, err := os.ReadDir(path)
@@ -87,7 +88,7 @@ func TestHolder_CannotBeTraced(t *testing.T) {
 	root := full()
 	root.UID, root.GID = 0, 0
 	for name, test := range map[string]struct {
-		config Config
+		config holderConfig
 		flags  []string
 	}{
 		"by its own user":                  {full(), []string{"-p", "-S", "65535", "-G", "65535"}},
@@ -96,7 +97,7 @@ func TestHolder_CannotBeTraced(t *testing.T) {
 		"by its own user of one in a user": {user, []string{"-U", "-p", "-S", "65535", "-G", "65535"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := start(t, test.config)
+			h := hold(t, test.config)
 			for _, file := range []string{"root", "cwd", "exe", "ns/mnt"} {
 				path := fmt.Sprintf("/proc/%d/%s", h.Pid(), file)
 				// Linux 5.10 refuses to follow ns/mnt, and reads it as an empty text.
@@ -108,8 +109,6 @@ func TestHolder_CannotBeTraced(t *testing.T) {
 	}
 }
 
-var mapping = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 65536}}
-
 func TestHolder_MakesAUserNamespace(t *testing.T) {
 	c := full()
 	c.Map = &idmap.Mappings{
@@ -119,7 +118,7 @@ func TestHolder_MakesAUserNamespace(t *testing.T) {
 		GIDs: []specs.LinuxIDMapping{{ContainerID: 0, HostID: 400000, Size: 1000}},
 	}
 	c.UID, c.GID = 2009, 999
-	h := start(t, c)
+	h := hold(t, c)
 	if got, own := namespace(t, strconv.Itoa(h.Pid()), "user"), namespace(t, "thread-self", "user"); got == own {
 		t.Errorf("user namespace = %s, that of the shim", got)
 	}
@@ -143,7 +142,7 @@ func TestHolder_MakesAUserNamespace(t *testing.T) {
 }
 
 func TestKill_EndsThePIDNamespace(t *testing.T) {
-	h := start(t, full())
+	h := hold(t, full())
 	read, write, err := os.Pipe()
 	testx.Must(t, err)
 	defer read.Close()
@@ -178,13 +177,13 @@ func members(t *testing.T, pid int) (all []string) {
 }
 
 func TestWait_OfAHolderThatSomebodyKilled(t *testing.T) {
-	h := start(t, full())
+	h := hold(t, full())
 	for range 50 { // the testReaper would take the status of some
 		testx.Must(t, unix.Kill(h.Pid(), unix.SIGKILL))
 		if status, at := h.Wait(); status != 137 || at.IsZero() {
 			t.Errorf("Wait() = %d at %v, want 137 at a time", status, at)
 		}
-		h = start(t, full())
+		h = hold(t, full())
 	}
 	for range 2 {
 		if err := h.Kill(context.Background()); err != nil {
@@ -233,7 +232,7 @@ func TestHolder_DiesWithTheShim(t *testing.T) {
 
 // failures are configurations that fail, each at another step.
 func failures(t *testing.T) map[string]struct {
-	config Config
+	config holderConfig
 	want   string
 	class  error
 } {
@@ -241,7 +240,7 @@ func failures(t *testing.T) map[string]struct {
 	file, err := os.Open("/dev/null")
 	testx.Must(t, err)
 	t.Cleanup(func() { _ = file.Close() })
-	with := func(change func(*Config)) Config {
+	with := func(change func(*holderConfig)) holderConfig {
 		c := full()
 		change(&c)
 		return c
@@ -250,36 +249,36 @@ func failures(t *testing.T) map[string]struct {
 	testx.Must(t, err)
 	t.Cleanup(func() { _ = own.Close() })
 	return map[string]struct {
-		config Config
+		config holderConfig
 		want   string
 		class  error
 	}{
 		"a host name that is too long": {
-			with(func(c *Config) { c.Hostname = strings.Repeat("a", 65) }), "set the host name: invalid argument",
+			with(func(c *holderConfig) { c.Hostname = strings.Repeat("a", 65) }), "set the host name: invalid argument",
 			unix.EINVAL,
 		},
 		"no network namespace": {
-			with(func(c *Config) { c.Net = file }), "join the network namespace: invalid argument", unix.EINVAL,
+			with(func(c *holderConfig) { c.Net = file }), "join the network namespace: invalid argument", unix.EINVAL,
 		},
 		"no user namespace": {
-			with(func(c *Config) { c.User = file }), "join the user namespace: invalid argument", unix.EINVAL,
+			with(func(c *holderConfig) { c.User = file }), "join the user namespace: invalid argument", unix.EINVAL,
 		},
 		"its own user namespace": {
-			with(func(c *Config) { c.User = own }), "join the user namespace: invalid argument", unix.EINVAL,
+			with(func(c *holderConfig) { c.User = own }), "join the user namespace: invalid argument", unix.EINVAL,
 		},
-		"mappings that overlap": {with(func(c *Config) {
+		"mappings that overlap": {with(func(c *holderConfig) {
 			c.Map = &idmap.Mappings{UIDs: append(mapping, mapping...), GIDs: mapping}
 		}), "uid_map", unix.EINVAL},
-		"no mapping of groups": {with(func(c *Config) {
+		"no mapping of groups": {with(func(c *holderConfig) {
 			c.Map = &idmap.Mappings{UIDs: mapping, GIDs: []specs.LinuxIDMapping{{}}}
 		}), "gid_map", unix.EINVAL},
-		"a user that is not mapped": {with(func(c *Config) {
+		"a user that is not mapped": {with(func(c *holderConfig) {
 			c.Map, c.UID = &idmap.Mappings{UIDs: mapping, GIDs: mapping}, 65536
 		}), "setresuid: invalid argument", unix.EINVAL},
-		"a group that is not mapped": {with(func(c *Config) {
+		"a group that is not mapped": {with(func(c *holderConfig) {
 			c.Map, c.GID = &idmap.Mappings{UIDs: mapping, GIDs: mapping}, 65536
 		}), "setresgid: invalid argument", unix.EINVAL},
-		"flags that are none": {with(func(c *Config) { c.Make = 1 }), "make namespaces: invalid argument", unix.EINVAL},
+		"flags that are none": {with(func(c *holderConfig) { c.Make = 1 }), "make namespaces: invalid argument", unix.EINVAL},
 	}
 }
 
@@ -287,9 +286,9 @@ func TestStart_LeavesNothingWhenItFails(t *testing.T) {
 	for name, test := range failures(t) {
 		t.Run(name, func(t *testing.T) {
 			before := descriptors(t)
-			h, err := Start(t.Context(), test.config, thread, testReaper)
+			h, err := startHolder(t.Context(), test.config, thread, testReaper)
 			if err == nil {
-				t.Fatalf("Start(%+v) = %d, want an error", test.config, h.Pid())
+				t.Fatalf("startHolder(%+v) = %d, want an error", test.config, h.Pid())
 			}
 			if !strings.Contains(err.Error(), test.want) || !errors.Is(err, test.class) {
 				t.Errorf("Start = %v, want %q of %v", err, test.want, test.class)
@@ -304,13 +303,6 @@ func TestStart_LeavesNothingWhenItFails(t *testing.T) {
 	}
 }
 
-func descriptors(t *testing.T) int {
-	t.Helper()
-	files, err := filepath.Glob("/proc/self/fd/*")
-	testx.Must(t, err)
-	return len(files)
-}
-
 // A Start takes some milliseconds, so these end it at all of its steps.
 func TestStart_LeavesNothingWhenInterrupted(t *testing.T) {
 	before := descriptors(t)
@@ -319,7 +311,7 @@ func TestStart_LeavesNothingWhenInterrupted(t *testing.T) {
 	failed := 0
 	for i := range 150 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*30*time.Microsecond)
-		h, err := Start(ctx, c, thread, testReaper)
+		h, err := startHolder(ctx, c, thread, testReaper)
 		switch {
 		case err == nil:
 			err = h.Kill(t.Context())
@@ -355,7 +347,7 @@ func TestStart_OfAProgramThatIsKilled(t *testing.T) {
 	}()
 	failed := 0
 	for range 20 {
-		h, err := Start(ctx, c, thread, testReaper)
+		h, err := startHolder(ctx, c, thread, testReaper)
 		if err != nil {
 			failed++
 			continue
@@ -369,7 +361,7 @@ func TestStart_OfAProgramThatIsKilled(t *testing.T) {
 }
 
 func TestHolder_CostsLittle(t *testing.T) {
-	h := start(t, full())
+	h := hold(t, full())
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", h.Pid()))
 	testx.Must(t, err)
 	kilobytes := map[string]int{}
@@ -384,4 +376,48 @@ func TestHolder_CostsLittle(t *testing.T) {
 	if pss := kilobytes["Pss:"]; pss == 0 || pss > 200 {
 		t.Errorf("PSS = %d kB, want at most 200", pss)
 	}
+}
+
+// full is a holder with all that needs no other.
+func full() holderConfig {
+	return holderConfig{
+		Make: unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, PID: true, Hostname: "pod", UID: 65535, GID: 65535,
+	}
+}
+
+// hold starts a holder that the test ends, and looks for what is left.
+func hold(t *testing.T, c holderConfig) *holder {
+	t.Helper()
+	h, err := startHolder(t.Context(), c, thread, testReaper)
+	testx.Must(t, err)
+	t.Cleanup(func() {
+		if err := h.Kill(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if slices.Contains(children(t), strconv.Itoa(h.Pid())) {
+			t.Errorf("process %d is left", h.Pid())
+		}
+	})
+	return h
+}
+
+// in runs a command in namespaces of the process.
+func in(t *testing.T, pid int, flags []string, args ...string) string {
+	t.Helper()
+	out, err := tryIn(t, pid, flags, args...)
+	if err != nil {
+		t.Fatalf("%q: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+func tryIn(t *testing.T, pid int, flags []string, args ...string) (string, error) {
+	t.Helper()
+	defer testReaper.Suspend()()
+	cmd := exec.CommandContext(t.Context(), "nsenter", slices.Concat([]string{"-t", strconv.Itoa(pid)}, flags, args)...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	return strings.TrimSpace(out.String()), err
 }

@@ -1,20 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nsholder starts the process that holds the namespaces of a pod where the shim's main thread cannot: a PID
-// namespace needs a first process, and a process with threads cannot join a user namespace.
-//
-// The process runs the program of pkg/launcher/native, in a few kilobytes of memory. It makes and joins the namespaces,
-// gives up its user, its capabilities, its root and all descriptors, and sleeps until it is killed; no signal wakes it.
-// It adopts what the containers of the pod leave behind, and ignores SIGCHLD, so that the kernel reaps that. It dies
-// with the shim's main thread. When Start fails, it leaves no process.
-//
-// A process in the pod finds nothing of the host through the holder: its root is empty, the program cannot be changed,
-// and the holder is not dumpable, so a tracer needs CAP_SYS_PTRACE in the shim's user namespace. The kernel kills the
-// holder at the first system call by which a tracer would act.
-//
-// Goroutines: each Holder has one, which waits for the process. There is no lock.
-package nsholder
+package pod
 
 import (
 	"context"
@@ -37,8 +24,8 @@ import (
 
 const programName = "sandbox-init"
 
-// Config says which namespaces a Holder has. Those that it does not name are the shim's.
-type Config struct {
+// holderConfig says which namespaces a holder has. Those that it does not name are the shim's.
+type holderConfig struct {
 	Net  *os.File        // network namespace to join
 	User *os.File        // user namespace to join
 	Map  *idmap.Mappings // of a user namespace to make; not with User
@@ -52,16 +39,27 @@ type Config struct {
 	Enter func(pid int) error
 }
 
-// Holder is the process.
-type Holder struct {
+// holder is the process that holds the namespaces of a pod where the shim's main thread cannot: a PID namespace needs a
+// first process, and a process with threads cannot join a user namespace.
+//
+// The process runs the program of pkg/launcher/native, in a few kilobytes of memory. It makes and joins the namespaces,
+// gives up its user, its capabilities, its root and all descriptors, and sleeps until it is killed; no signal wakes it.
+// It adopts what the containers of the pod leave behind, and ignores SIGCHLD, so that the kernel reaps that. It dies
+// with the shim's main thread.
+//
+// A process in the pod finds nothing of the host through the holder: its root is empty, the program cannot be changed,
+// and the holder is not dumpable, so a tracer needs CAP_SYS_PTRACE in the shim's user namespace. The kernel kills the
+// holder at the first system call by which a tracer would act.
+type holder struct {
 	process *os.Process
 	exited  chan struct{} // closed when the process has exited and been waited for
 	status  int           // written before
 	at      time.Time     // so is this
 }
 
-// Start starts the process and returns when it holds the namespaces, or when ctx ends.
-func Start(ctx context.Context, c Config, t *osthread.Thread, reaper *reaper.Reaper) (*Holder, error) {
+// startHolder starts the process and returns when it holds the namespaces, or when ctx ends. When it fails, it leaves no
+// process.
+func startHolder(ctx context.Context, c holderConfig, t *osthread.Thread, reaper *reaper.Reaper) (*holder, error) {
 	program, err := native.New("containerd-shim-sandbox-v1", programName)
 	if err != nil {
 		return nil, err
@@ -72,7 +70,7 @@ func Start(ctx context.Context, c Config, t *osthread.Thread, reaper *reaper.Rea
 		run, err = program.Start(reaper, [3]*os.File{}, c.Net, c.User)
 		return err
 	})
-	h := &Holder{exited: make(chan struct{})}
+	h := &holder{exited: make(chan struct{})}
 	if err == nil {
 		h.process, err = run.Execute(ctx, c.request())
 	}
@@ -84,17 +82,17 @@ func Start(ctx context.Context, c Config, t *osthread.Thread, reaper *reaper.Rea
 }
 
 // Pid returns the pid of the process.
-func (h *Holder) Pid() int { return h.process.Pid }
+func (h *holder) Pid() int { return h.process.Pid }
 
 // Wait waits until the process has ended and returns how: its exit code, or 128 and the signal.
-func (h *Holder) Wait() (status int, at time.Time) {
+func (h *holder) Wait() (status int, at time.Time) {
 	<-h.exited
 	return h.status, h.at
 }
 
 // Kill kills the process, with all of its PID namespace, and waits until the process has ended or ctx ends. It can be
 // called again.
-func (h *Holder) Kill(ctx context.Context) error {
+func (h *holder) Kill(ctx context.Context) error {
 	if err := h.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill sandbox-init %d: %w", h.process.Pid, err)
 	}
@@ -107,7 +105,7 @@ func (h *Holder) Kill(ctx context.Context) error {
 }
 
 // await is the waiter. It closes the program, for which Start would have to wait.
-func (h *Holder) await(reaper *reaper.Reaper, program *native.Program) {
+func (h *holder) await(reaper *reaper.Reaper, program *native.Program) {
 	_ = native.AwaitDeath(context.Background(), h.Pid()) // without it, Wait takes a thread
 	state, err := h.process.Wait()
 	h.at, h.status = time.Now(), 255 // containerd's status for an exit of which nothing is known
@@ -130,7 +128,7 @@ const (
 )
 
 // request returns all that the process does.
-func (c Config) request() *native.Request {
+func (c holderConfig) request() *native.Request {
 	r := &native.Request{}
 	const sigIgn, sizeOfSigset = 1, 8
 	r.Call(unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), r.Table(sigIgn, 0, 0, 0), 0, sizeOfSigset)
@@ -167,7 +165,7 @@ func emptyRoot(r *native.Request) {
 	r.Call(unix.SYS_CHDIR, "/").OnError(what)
 }
 
-func (c Config) enterNamespaces(r *native.Request) {
+func (c holderConfig) enterNamespaces(r *native.Request) {
 	if c.Net != nil { // before the user namespace: it need not be the owner
 		r.Call(unix.SYS_SETNS, netFD, unix.CLONE_NEWNET).OnError("join the network namespace")
 	}
@@ -195,7 +193,7 @@ func (c Config) enterNamespaces(r *native.Request) {
 }
 
 // dropPrivileges gives up all that a process without a user of its own in the pod can do.
-func (c Config) dropPrivileges(r *native.Request) {
+func (c holderConfig) dropPrivileges(r *native.Request) {
 	for capability := range 64 { // more than there are
 		r.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, capability).Tolerate(unix.EINVAL).OnError("drop the bounding set")
 	}
