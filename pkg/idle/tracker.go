@@ -1,11 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package idle acts when the clients of a shim do nothing: the shim ends when nobody is connected, and gives memory back
-// when nobody calls. An idle shim does not wake up: the two timers of a [Tracker] run once, after the last connection
-// and after the last call. [Tracker.Stop] ends them.
-//
-// Locks: each type has one, which guards its fields.
+// Package idle acts when the clients of a shim do nothing: the shim ends when nobody is connected, and gives memory
+// back when nobody calls. Two timers of a [Tracker] run once, after the last connection and after the last call;
+// [Tracker.Stop] ends them. Each type has one lock, which guards its fields.
 package idle
 
 import (
@@ -24,13 +22,11 @@ import (
 )
 
 const (
-	// noClientTimeout is how long nobody must be connected before [Config.NoClient] is called. containerd may have died
-	// between start and Create, and then nobody ever asks this shim to end. A containerd that restarts connects again
-	// within seconds, if there is anything to connect for.
+	// noClientTimeout is how long nobody must be connected before [Config.NoClient] is called: containerd may have died
+	// between start and Create. One that restarts connects again within seconds, if there is anything to connect for.
 	noClientTimeout = 15 * time.Second
 	// firstQuiet and laterQuiet are how long nobody must call before [Config.Quiet] is called: first soon after the
-	// container started, later after more than the ten seconds between the probes of a kubelet, which would otherwise
-	// pay for the pages that they bring back.
+	// container started, later after more than the ten seconds between the probes of a kubelet.
 	firstQuiet = 2 * time.Second
 	laterQuiet = 15 * time.Second
 	// hangUpTimeout is how long clients have to hang up once they have their answers, as containerd does. It also bounds

@@ -162,8 +162,8 @@ const ShmSizeAnnotation = "io.containerd.sandbox.v1/shm-size"
 // defaultShmSize is that of CRI and of Docker.
 const defaultShmSize = 64 << 20
 
-// shmSize returns the size of the pod's /dev/shm. What a container writes there is charged to its cgroup, which may have
-// no limit, so there is a maximum: by default half of the memory, which is the kernel's default for a tmpfs.
+// shmSize returns the size of the pod's /dev/shm. What a container writes there is charged to its cgroup, which may
+// have no limit, so there is a maximum: by default half of the memory, which is the kernel's default for a tmpfs.
 func (r Request) shmSize() (int64, error) {
 	value, ok := r.Config.Annotations[ShmSizeAnnotation]
 	if !ok {

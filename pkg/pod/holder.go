@@ -26,30 +26,24 @@ const programName = "sandbox-init"
 
 // holderConfig says which namespaces a holder has. Those that it does not name are the shim's.
 type holderConfig struct {
-	Net  *os.File        // network namespace to join
-	User *os.File        // user namespace to join
-	Map  *idmap.Mappings // of a user namespace to make; not with User
-	Make int             // CLONE_NEW… of clone(2) of the others to make, except the PID namespace
-	PID  bool            // make a PID namespace and be its first process
-
-	Hostname string // "" to leave it; not without CLONE_NEWUTS
-	UID, GID uint32 // to run as, in the user namespace
-
-	// Enter is called with the pid before Start returns, to move the process into a cgroup. It may be nil.
-	Enter func(pid int) error
+	Net      *os.File            // network namespace to join
+	User     *os.File            // user namespace to join
+	Map      *idmap.Mappings     // of a user namespace to make; not with User
+	Make     int                 // CLONE_NEW… of clone(2) of the others to make, except the PID namespace
+	PID      bool                // make a PID namespace and be its first process
+	Hostname string              // "" to leave it; not without CLONE_NEWUTS
+	UID, GID uint32              // to run as, in the user namespace
+	Enter    func(pid int) error // moves the process into a cgroup; may be nil
 }
 
 // holder is the process that holds the namespaces of a pod where the shim's main thread cannot: a PID namespace needs a
 // first process, and a process with threads cannot join a user namespace.
-//
-// The process runs the program of pkg/launcher/native, in a few kilobytes of memory. It makes and joins the namespaces,
-// gives up its user, its capabilities, its root and all descriptors, and sleeps until it is killed; no signal wakes it.
-// It adopts what the containers of the pod leave behind, and ignores SIGCHLD, so that the kernel reaps that. It dies
-// with the shim's main thread.
+// It runs the program of pkg/launcher/native, gives up all that it has, and sleeps until it is killed or the shim's main
+// thread ends. It adopts what the containers of the pod leave behind, which the kernel reaps.
 //
 // A process in the pod finds nothing of the host through the holder: its root is empty, the program cannot be changed,
-// and the holder is not dumpable, so a tracer needs CAP_SYS_PTRACE in the shim's user namespace. The kernel kills the
-// holder at the first system call by which a tracer would act.
+// and a tracer needs CAP_SYS_PTRACE in the shim's user namespace. The kernel kills the holder at the first system call
+// by which a tracer would act.
 type holder struct {
 	process *os.Process
 	exited  chan struct{} // closed when the process has exited and been waited for
@@ -57,8 +51,7 @@ type holder struct {
 	at      time.Time     // so is this
 }
 
-// startHolder starts the process and returns when it holds the namespaces, or when ctx ends. When it fails, it leaves no
-// process.
+// startHolder starts the process and returns when it holds the namespaces. When it fails, it leaves no process.
 func startHolder(ctx context.Context, c holderConfig, t *osthread.Thread, reaper *reaper.Reaper) (*holder, error) {
 	program, err := native.New("containerd-shim-sandbox-v1", programName)
 	if err != nil {
@@ -81,7 +74,6 @@ func startHolder(ctx context.Context, c holderConfig, t *osthread.Thread, reaper
 	return h, nil
 }
 
-// Pid returns the pid of the process.
 func (h *holder) Pid() int { return h.process.Pid }
 
 // Wait waits until the process has ended and returns how: its exit code, or 128 and the signal.
@@ -104,7 +96,7 @@ func (h *holder) Kill(ctx context.Context) error {
 	}
 }
 
-// await is the waiter. It closes the program, for which Start would have to wait.
+// await waits for the process. It closes the program, for which startHolder would have to wait.
 func (h *holder) await(reaper *reaper.Reaper, program *native.Program) {
 	_ = native.AwaitDeath(context.Background(), h.Pid()) // without it, Wait takes a thread
 	state, err := h.process.Wait()

@@ -44,24 +44,22 @@ type Request struct {
 // Pod is what the containers of a pod share.
 type Pod struct {
 	Request
-	cgroupPath string
-	mountLabel string // the SELinux context of its files; "" for none
-	thread     *osthread.Thread
-	network    *os.File // the namespace at Config.NetNS, which Start joins; nil for none
-
-	madeCgroups []string // directories that Close has to remove
-
+	cgroupPath   string
+	mountLabel   string // the SELinux context of its files; "" for none
+	thread       *osthread.Thread
+	network      *os.File       // the namespace at Config.NetNS, which Start joins; nil for none
+	madeCgroups  []string       // directories that Close has to remove
 	onMainThread bool           // the main thread holds the namespaces
 	holder       *holder        // or this process does; nil otherwise, and before Start
 	holderCgroup *cgroup.Cgroup // of that process; nil for none
 }
 
-// closeTimeout bounds the wait until the pod's process, and what is left in its PID namespace, has died of SIGKILL.
-// containerd gives its delete command 5 s in all.
-const closeTimeout = 4 * time.Second
-
-// deathTimeout is how long Remove waits for the process that dies with the shim.
-const deathTimeout = 200 * time.Millisecond
+const (
+	// closeTimeout bounds the wait until the pod's process, and what is left in its PID namespace, has died of SIGKILL.
+	// containerd gives its delete command 5 s in all.
+	closeTimeout = 4 * time.Second
+	deathTimeout = 200 * time.Millisecond // in which the process dies with the shim, for Remove
+)
 
 // Create checks r and makes the pod's files. When it fails, nothing is left of it.
 func Create(ctx context.Context, r Request, t *osthread.Thread) (_ *Pod, err error) {
@@ -213,7 +211,7 @@ func (p *Pod) Pid() int {
 	return os.Getpid()
 }
 
-// Wait waits until the process that holds the namespaces has died, which must not be the shim, and returns how: its exit
+// Wait waits until the process that holds the namespaces, if it is not the shim, has died, and returns how: its exit
 // code, or 128 and the signal.
 func (p *Pod) Wait() (status int, at time.Time) { return p.holder.Wait() }
 

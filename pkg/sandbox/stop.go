@@ -31,8 +31,8 @@ type stop struct {
 
 // Stop stops all containers of the pod, and then the pod. Each init gets its stop signal and has timeout to exit; then
 // everything is killed, immediately with a timeout of 0. No container is created from then on. Stop returns when all
-// exits have been published. It has no effect on a stopped pod. A Stop while another one waits joins it, and the earlier
-// end of their timeouts counts. When ctx ends, the stop continues. After a failure it can be called again.
+// exits have been published. It has no effect on a stopped pod. A Stop while another one waits joins it, and the
+// earlier end of their timeouts counts. When ctx ends, the stop continues. After a failure it can be called again.
 func (c *Controller) Stop(ctx context.Context, sandboxID string, timeout time.Duration) error {
 	p, err := c.get(sandboxID)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"sandbox.internal/shim/pkg/event"
 )
@@ -50,7 +51,7 @@ func (p *Publisher) Publish(ctx context.Context, e event.Event, at time.Time) er
 		return fmt.Errorf("%w: %w", err, event.ErrRejected)
 	}
 	request := &events.ForwardRequest{
-		Envelope: &types.Envelope{Timestamp: timestamp(at), Namespace: p.namespace, Topic: topic, Event: packed},
+		Envelope: &types.Envelope{Timestamp: timestamppb.New(at), Namespace: p.namespace, Topic: topic, Event: packed},
 	}
 	kept := p.client != nil
 	err = p.forward(ctx, request)
@@ -120,12 +121,12 @@ func message(e event.Event) (topic string, _ proto.Message) {
 	case event.TaskExit:
 		return "/tasks/exit", &eventtypes.TaskExit{
 			ContainerID: e.ContainerID, ID: e.ID, Pid: uint32(e.Pid), ExitStatus: uint32(e.Status),
-			ExitedAt: exitTime(e.At),
+			ExitedAt: timestamppb.New(e.At),
 		}
 	case event.TaskDelete:
 		return "/tasks/delete", &eventtypes.TaskDelete{
 			ContainerID: e.ContainerID, ID: e.ID, Pid: uint32(e.Pid), ExitStatus: uint32(e.Status),
-			ExitedAt: exitTime(e.At),
+			ExitedAt: timestamppb.New(e.At),
 		}
 	case event.TaskExecAdded:
 		return "/tasks/exec-added", &eventtypes.TaskExecAdded{ContainerID: e.ContainerID, ExecID: e.ExecID}

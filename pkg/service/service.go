@@ -4,15 +4,13 @@
 // Package service serves containerd's APIs over ttrpc: it decodes a request, makes one call, and encodes the answer. It
 // also sends events to containerd. Errors carry a class of errdefs from where they arose; only Intercept turns them
 // into status codes.
-//
-// Messages are those of containerd/api. Its package for the sandbox service links gRPC, so the few messages of the
-// service are decoded and encoded field by field (docs/decisions/0013-messages-of-containerd.md).
 package service
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -34,8 +32,7 @@ import (
 )
 
 // Register adds the services of tasks and sandboxes to server, and this shim's own (runs.proto, inspect.proto). d
-// provides the options of containers without any. The task service has two versions with the same messages (containerd
-// api/runtime/task).
+// provides the options of containers without any. The two versions of the task service have the same messages.
 func Register(server *ttrpc.Server, m *task.Manager, c *sandbox.Controller, d *options.Defaults, s Shim) {
 	tasks := (&taskService{m, d}).methods()
 	server.RegisterService("containerd.task.v2.Task", &ttrpc.ServiceDesc{Methods: tasks})
@@ -90,8 +87,7 @@ func toStatus(err error) error {
 	return status.Error(code, sendable(text))
 }
 
-// mostText is about the maximum length of an error's text, in bytes. Its beginning and its end, which names the class,
-// are kept.
+// mostText is about the maximum length of an error's text, in bytes: its beginning, and its end with the class.
 const mostText = 32 << 10
 
 // sendable returns the text of an error, which may repeat what a container says, in a form that ttrpc can send: it
@@ -109,8 +105,8 @@ func sendable(text string) string {
 	}, strings.ToValidUTF8(text, "?"))
 }
 
-// exhausted reports whether err is due to a lack of something that the machine may have again later. This is reported
-// instead of a class that may have been added to any error.
+// exhausted reports whether err is due to a lack of something that the machine may have again later, whatever class was
+// added.
 func exhausted(err error, code codes.Code) bool {
 	if code != codes.Unknown && code != codes.InvalidArgument && code != codes.FailedPrecondition {
 		return false
@@ -120,13 +116,12 @@ func exhausted(err error, code codes.Code) bool {
 		errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOSPC) && code != codes.FailedPrecondition
 }
 
-// spoken returns err's text for people. The class is named once and at the end, where clients look for it; two classes
-// give no reason, so that the code alone names them. The ids of the request are left out, unless the error is about
-// them.
+// spoken returns err's text without the ids of the request, unless the error is about them. The class is named once and
+// at the end, where clients look for it; two classes give no reason, so that the code alone names them.
 func spoken(err error, text string) string {
 	class := errdefs.Resolve(err)
 	if !errors.Is(class, errdefs.ErrNotFound) && !errors.Is(class, errdefs.ErrAlreadyExists) {
-		text = withoutIDs(text)
+		text = regexp.MustCompile(`^((sandbox|container|exec) "[^"]*": )+`).ReplaceAllString(text, "")
 	}
 	end, found := ": "+class.Error(), false
 	lines := strings.Split(text, "\n") // more than one if an undo failed as well
@@ -143,22 +138,6 @@ func spoken(err error, text string) string {
 	}
 	return text
 }
-
-// withoutIDs returns text without the ids at its beginning.
-func withoutIDs(text string) string {
-	for _, subject := range []string{"sandbox", "container", "exec"} {
-		if rest, ok := strings.CutPrefix(text, subject+` "`); ok {
-			if _, rest, ok = strings.Cut(rest, `": `); ok {
-				text = rest
-			}
-		}
-	}
-	return text
-}
-
-// exitTime encodes the time of an exit. If t is not set, it is the year 1, as from the runc shim, and IsZero:
-// containerd's clients would read a message without a time as 1970 (containerd protobuf/timestamp.go, FromTimestamp).
-func exitTime(t time.Time) *timestamppb.Timestamp { return timestamppb.New(t) }
 
 // timestamp encodes t, and returns nil if it is not set.
 func timestamp(t time.Time) *timestamppb.Timestamp {

@@ -22,6 +22,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
@@ -29,7 +30,9 @@ import (
 	"sandbox.internal/shim/pkg/task"
 )
 
-// taskService is containerd.task.v2.Task and containerd.task.v3.Task. Its methods are in the order of the proto.
+// taskService is containerd.task.v2.Task and containerd.task.v3.Task. Its methods are in the order of the proto. A time
+// of an exit that is not set is the year 1, as from the runc shim, and IsZero: containerd's clients would read a message
+// without a time as 1970 (containerd protobuf/timestamp.go, FromTimestamp).
 type taskService struct {
 	manager  *task.Manager
 	defaults *options.Defaults
@@ -80,7 +83,7 @@ func (t *taskService) State(_ context.Context, r *api.StateRequest) (*api.StateR
 	return &api.StateResponse{
 		ID: s.ID, Bundle: s.Bundle, Pid: uint32(s.Pid), Status: statuses[s.State],
 		Stdin: s.IO.Stdin, Stdout: s.IO.Stdout, Stderr: s.IO.Stderr, Terminal: s.IO.Terminal,
-		ExitStatus: uint32(s.Exit.Status), ExitedAt: exitTime(s.Exit.At),
+		ExitStatus: uint32(s.Exit.Status), ExitedAt: timestamppb.New(s.Exit.At),
 	}, err
 }
 
@@ -110,7 +113,7 @@ func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (*api.Star
 func (t *taskService) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
 	s, err := t.manager.Delete(ctx, r.ID, r.ExecID)
 	exit := s.Exit
-	return &api.DeleteResponse{Pid: uint32(s.Pid), ExitStatus: uint32(exit.Status), ExitedAt: exitTime(exit.At)}, err
+	return &api.DeleteResponse{Pid: uint32(s.Pid), ExitStatus: uint32(exit.Status), ExitedAt: timestamppb.New(exit.At)}, err
 }
 
 func (t *taskService) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
@@ -227,7 +230,7 @@ func (t *taskService) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitRe
 		return nil, err
 	}
 	exit, err := p.Wait(ctx)
-	return &api.WaitResponse{ExitStatus: uint32(exit.Status), ExitedAt: exitTime(exit.At)}, err
+	return &api.WaitResponse{ExitStatus: uint32(exit.Status), ExitedAt: timestamppb.New(exit.At)}, err
 }
 
 func (t *taskService) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsResponse, error) {
