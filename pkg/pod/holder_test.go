@@ -230,69 +230,35 @@ func TestHolder_DiesWithTheShim(t *testing.T) {
 	testx.Eventually(t, "the holder is gone", func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
 }
 
-// failures are configurations that fail, each at another step.
-func failures(t *testing.T) map[string]struct {
-	config holderConfig
-	want   string
-	class  error
-} {
-	t.Helper()
+// Each of these fails at another step.
+func TestStart_LeavesNothingWhenItFails(t *testing.T) {
 	file, err := os.Open("/dev/null")
 	testx.Must(t, err)
-	t.Cleanup(func() { _ = file.Close() })
-	with := func(change func(*holderConfig)) holderConfig {
-		c := full()
-		change(&c)
-		return c
-	}
+	defer file.Close()
 	own, err := os.Open("/proc/thread-self/ns/user")
 	testx.Must(t, err)
-	t.Cleanup(func() { _ = own.Close() })
-	return map[string]struct {
-		config holderConfig
+	defer own.Close()
+	user := &idmap.Mappings{UIDs: mapping, GIDs: mapping}
+	for name, test := range map[string]struct {
+		change func(*holderConfig)
 		want   string
-		class  error
 	}{
-		"a host name that is too long": {
-			with(func(c *holderConfig) { c.Hostname = strings.Repeat("a", 65) }), "set the host name: invalid argument",
-			unix.EINVAL,
-		},
-		"no network namespace": {
-			with(func(c *holderConfig) { c.Net = file }), "join the network namespace: invalid argument", unix.EINVAL,
-		},
-		"no user namespace": {
-			with(func(c *holderConfig) { c.User = file }), "join the user namespace: invalid argument", unix.EINVAL,
-		},
-		"its own user namespace": {
-			with(func(c *holderConfig) { c.User = own }), "join the user namespace: invalid argument", unix.EINVAL,
-		},
-		"mappings that overlap": {with(func(c *holderConfig) {
-			c.Map = &idmap.Mappings{UIDs: append(mapping, mapping...), GIDs: mapping}
-		}), "uid_map", unix.EINVAL},
-		"no mapping of groups": {with(func(c *holderConfig) {
-			c.Map = &idmap.Mappings{UIDs: mapping, GIDs: []specs.LinuxIDMapping{{}}}
-		}), "gid_map", unix.EINVAL},
-		"a user that is not mapped": {with(func(c *holderConfig) {
-			c.Map, c.UID = &idmap.Mappings{UIDs: mapping, GIDs: mapping}, 65536
-		}), "setresuid: invalid argument", unix.EINVAL},
-		"a group that is not mapped": {with(func(c *holderConfig) {
-			c.Map, c.GID = &idmap.Mappings{UIDs: mapping, GIDs: mapping}, 65536
-		}), "setresgid: invalid argument", unix.EINVAL},
-		"flags that are none": {with(func(c *holderConfig) { c.Make = 1 }), "make namespaces: invalid argument", unix.EINVAL},
-	}
-}
-
-func TestStart_LeavesNothingWhenItFails(t *testing.T) {
-	for name, test := range failures(t) {
+		"a long host name":           {func(c *holderConfig) { c.Hostname = strings.Repeat("a", 65) }, "set the host name: invalid argument"},
+		"no network namespace":       {func(c *holderConfig) { c.Net = file }, "join the network namespace: invalid argument"},
+		"no user namespace":          {func(c *holderConfig) { c.User = file }, "join the user namespace: invalid argument"},
+		"its own user namespace":     {func(c *holderConfig) { c.User = own }, "join the user namespace: invalid argument"},
+		"mappings that overlap":      {func(c *holderConfig) { c.Map = &idmap.Mappings{UIDs: append(mapping, mapping...), GIDs: mapping} }, "uid_map"},
+		"no mapping of groups":       {func(c *holderConfig) { c.Map = &idmap.Mappings{UIDs: mapping, GIDs: []specs.LinuxIDMapping{{}}} }, "gid_map"},
+		"a user that is not mapped":  {func(c *holderConfig) { c.Map, c.UID = user, 65536 }, "setresuid: invalid argument"},
+		"a group that is not mapped": {func(c *holderConfig) { c.Map, c.GID = user, 65536 }, "setresgid: invalid argument"},
+		"flags that are none":        {func(c *holderConfig) { c.Make = 1 }, "make namespaces: invalid argument"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			before := descriptors(t)
-			h, err := startHolder(t.Context(), test.config, thread, testReaper)
-			if err == nil {
-				t.Fatalf("startHolder(%+v) = %d, want an error", test.config, h.Pid())
-			}
-			if !strings.Contains(err.Error(), test.want) || !errors.Is(err, test.class) {
-				t.Errorf("Start = %v, want %q of %v", err, test.want, test.class)
-			}
+			c := full()
+			test.change(&c)
+			_, err := startHolder(t.Context(), c, thread, testReaper)
+			testx.WantError(t, err, unix.EINVAL, test.want)
 			if pids := children(t); len(pids) > 0 {
 				t.Errorf("children %v are left", pids)
 			}
@@ -326,55 +292,6 @@ func TestStart_LeavesNothingWhenInterrupted(t *testing.T) {
 	testx.Eventually(t, "no child is left", func() bool { return len(children(t)) == 0 })
 	if after := descriptors(t); after > before {
 		t.Errorf("descriptors before and after: %d and %d", before, after)
-	}
-}
-
-// A program that somebody kills before it is ready is an error, not a wait for ever.
-func TestStart_OfAProgramThatIsKilled(t *testing.T) {
-	c := full()
-	c.Map = &idmap.Mappings{UIDs: mapping, GIDs: mapping}
-	ctx, cancel := context.WithCancel(t.Context())
-	killed := make(chan struct{})
-	go func() {
-		defer close(killed)
-		for ctx.Err() == nil {
-			for _, pid := range children(t) {
-				if n, err := strconv.Atoi(pid); err == nil {
-					_ = unix.Kill(n, unix.SIGKILL) // dead already is as good
-				}
-			}
-		}
-	}()
-	failed := 0
-	for range 20 {
-		h, err := startHolder(ctx, c, thread, testReaper)
-		if err != nil {
-			failed++
-			continue
-		}
-		h.Wait()
-	}
-	cancel()
-	<-killed
-	t.Logf("%d of 20 failed", failed)
-	testx.Eventually(t, "no child is left", func() bool { return len(children(t)) == 0 })
-}
-
-func TestHolder_CostsLittle(t *testing.T) {
-	h := hold(t, full())
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", h.Pid()))
-	testx.Must(t, err)
-	kilobytes := map[string]int{}
-	for line := range strings.Lines(string(data)) {
-		var key string
-		var n int
-		if _, err := fmt.Sscan(line, &key, &n); err == nil {
-			kilobytes[key] = n
-		}
-	}
-	t.Logf("RSS %d kB, PSS %d kB", kilobytes["Rss:"], kilobytes["Pss:"])
-	if pss := kilobytes["Pss:"]; pss == 0 || pss > 200 {
-		t.Errorf("PSS = %d kB, want at most 200", pss)
 	}
 }
 

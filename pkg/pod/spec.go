@@ -40,10 +40,6 @@ func (p *Pod) Spec() *specs.Spec {
 		add(specs.UserNamespace, p.ownNamespace("user"))
 		spec.Linux.UIDMappings, spec.Linux.GIDMappings = c.User.UIDs, c.User.GIDs
 	}
-	for _, name := range etcFiles {
-		spec.Mounts = append(spec.Mounts, p.etcMount(name, "ro"))
-	}
-	spec.Mounts = append(spec.Mounts, p.shmMount())
 	return spec
 }
 

@@ -1,11 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandbox controls the lifecycle of a pod, as containerd's Sandbox API asks for it.
-//
-// A [Controller] makes the pod with pkg/pod. It tells task.Manager, the registry of containers, whether containers may
-// be created now, and how the pod changes their configuration. Without the Sandbox API there is no pod, and the shim
-// ends with its last container.
+// Package sandbox controls the lifecycle of a pod, as containerd's Sandbox API asks for it. A [Controller] makes the pod
+// with pkg/pod. It tells task.Manager, the registry of containers, whether containers may be created now, and how the
+// pod changes their configuration.
 //
 // Goroutines: each stop has one, which ends when the containers have ended. One waits for the process that holds the
 // pod's namespaces, if that is not the shim, and stops the pod. A timer runs after a failure of ShutdownIdle.
@@ -54,9 +52,8 @@ type NewPod func(context.Context, pod.Request) (Pod, error)
 
 // Controller controls the pod of a shim, which has one at most.
 type Controller struct {
-	tasks  *task.Manager
-	newPod NewPod
-
+	tasks   *task.Manager
+	newPod  NewPod
 	sandbox atomic.Pointer[sandbox] // nil: there is none
 
 	mu sync.Mutex
@@ -84,20 +81,16 @@ type sandbox struct {
 }
 
 // Stage is a stage in the life of a pod. Each one leads to the next, and Created also to Stopping.
-type Stage int
+type Stage string
 
 // Containers can be created while the pod is Running.
 const (
-	Creating Stage = iota // until Create has succeeded
-	Created
-	Running
-	Stopping // also after a Stop that failed
-	Stopped
+	Creating Stage = "creating" // until Create has succeeded
+	Created  Stage = "created"
+	Running  Stage = "running"
+	Stopping Stage = "stopping" // also after a Stop that failed
+	Stopped  Stage = "stopped"
 )
-
-var stageNames = [...]string{"creating", "created", "running", "stopping", "stopped"}
-
-func (s Stage) String() string { return stageNames[s] }
 
 // New makes a Controller without a pod.
 func New(tasks *task.Manager, newPod NewPod) *Controller {
@@ -134,6 +127,7 @@ func (c *Controller) create(ctx context.Context, r CreateRequest) (err error) {
 	}
 	p := &sandbox{
 		id: r.ID, bundle: filepath.Clean(r.Bundle), config: config, createdAt: time.Now(), exited: make(chan struct{}),
+		stage: Creating,
 	}
 	if err := c.tasks.AddPod(p.id, p.bundle, c.admit(p)); err != nil {
 		return err
@@ -304,7 +298,7 @@ func (c *Controller) Inspect() *inspect.Pod {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return &inspect.Pod{ID: p.id, Stage: p.stage.String()}
+	return &inspect.Pod{ID: p.id, Stage: string(p.stage)}
 }
 
 // Ping returns errdefs.ErrNotFound if there is no such pod.

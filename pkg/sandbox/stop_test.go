@@ -352,19 +352,6 @@ func annotated(key, value string) *specs.Spec {
 	return spec
 }
 
-func TestStop_SendsTheStopSignalsOfContainers(t *testing.T) {
-	bundle := testx.NewBundle(t, annotated("stop-signal", "QUIT"))
-	synctest.Test(t, func(t *testing.T) {
-		engine := newRuntime()
-		s, _ := runPod(t, engine)
-		runIn(t, s, "m", bundle)
-		testx.Must(t, s.Stop(t.Context(), "s", time.Minute))
-		if got := fmt.Sprint(engine.Signals()); got != "[quit]" {
-			t.Errorf("init was sent %s, want [quit]", got)
-		}
-	})
-}
-
 // A SIGTERM to the shim and a StopPodSandbox, in either order.
 func TestStop_JoinsThatOfAContainer(t *testing.T) {
 	const grace = 20 * time.Second // the container's own

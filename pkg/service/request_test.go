@@ -126,36 +126,3 @@ func TestTask_VersionsHaveTheSameMessages(t *testing.T) {
 		t.Errorf("messages (-v2 +v3):\n%s", diff)
 	}
 }
-
-// sandboxService decodes and encodes messages by the numbers of their fields, which count from 1.
-func TestSandbox_MessagesHaveTheseFields(t *testing.T) {
-	want := map[string]string{
-		"CreateSandboxRequest":  "sandbox_id bundle_path rootfs options netns_path annotations",
-		"CreateSandboxResponse": "",
-		"StartSandboxRequest":   "sandbox_id", "StartSandboxResponse": "pid created_at spec",
-		"PlatformRequest": "sandbox_id", "PlatformResponse": "platform",
-		"StopSandboxRequest": "sandbox_id timeout_secs", "StopSandboxResponse": "",
-		"UpdateSandboxRequest": "sandbox_id resources annotations sandbox fields", "UpdateSandboxResponse": "",
-		"WaitSandboxRequest": "sandbox_id", "WaitSandboxResponse": "exit_status exited_at",
-		"SandboxStatusRequest":  "sandbox_id verbose",
-		"SandboxStatusResponse": "sandbox_id pid state info created_at exited_at extra",
-		"PingRequest":           "sandbox_id", "PingResponse": "",
-		"ShutdownSandboxRequest": "sandbox_id", "ShutdownSandboxResponse": "",
-		"SandboxMetricsRequest": "sandbox_id", "SandboxMetricsResponse": "metrics",
-	}
-	got := map[string]string{}
-	messages := sandboxapi.File_runtime_sandbox_v1_sandbox_proto.Messages()
-	for i := range messages.Len() {
-		var names []string
-		fields := messages.Get(i).Fields()
-		for n := range fields.Len() {
-			if f := fields.ByNumber(protoreflect.FieldNumber(n + 1)); f != nil {
-				names = append(names, string(f.Name()))
-			}
-		}
-		got[string(messages.Get(i).Name())] = strings.Join(names, " ")
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
-}

@@ -44,7 +44,8 @@ func (s *sandboxService) methods() map[string]ttrpc.Method {
 		"PingSandbox":     encodedMethod(s.Ping),
 		"ShutdownSandbox": encodedMethod(s.Shutdown),
 		"SandboxMetrics":  encodedMethod(s.Metrics),
-		"UpdateSandbox":   encodedMethod(s.Update),
+		// CRI stores the sums of the pod's resources itself, and the kubelet owns the pod's cgroup.
+		"UpdateSandbox": encodedMethod(s.Ping),
 	}
 }
 
@@ -179,11 +180,6 @@ func (s *sandboxService) Metrics(_ context.Context, id string, _ []byte) ([]byte
 	return protofield.Encode(&types.Metric{Timestamp: timestamppb.Now(), ID: id, Data: data})
 }
 
-// Update has no effect: CRI stores the sums of the pod's resources itself, and the kubelet owns the pod's cgroup.
-func (s *sandboxService) Update(_ context.Context, id string, _ []byte) ([]byte, error) {
-	return nil, s.controller.Ping(id)
-}
-
 // podConfigName is the name of CRI's message.
 const podConfigName = "runtime.v1.PodSandboxConfig"
 
@@ -208,7 +204,7 @@ func podConfig(options *anypb.Any) (*pod.Config, error) {
 // podInfo returns the info of a verbose SandboxStatus. CRI decodes its value of "info" and encodes it again.
 func podInfo(s sandbox.Status) (map[string]string, error) {
 	data, err := json.Marshal(sandboxInfo{
-		Pid: s.Pid, Status: s.Stage.String(), RuntimeType: "io.containerd.sandbox.v1",
+		Pid: s.Pid, Status: string(s.Stage), RuntimeType: "io.containerd.sandbox.v1",
 		Config: s.Config.CRI, RuntimeSpec: s.Spec,
 	})
 	if err != nil {
