@@ -46,7 +46,7 @@ type Config struct {
 	MountLabel string          // in an OCI configuration, in place of SELinux: the whole context
 }
 
-// cri returns what CRI says, which may be nothing.
+// cri returns what CRI says, which may be empty.
 func (c Config) cri() *CRIConfig { return cmp.Or(c.CRI, &CRIConfig{}) }
 
 // DecodeConfig reads a PodSandboxConfig in its wire form. Fields that are not known are skipped.

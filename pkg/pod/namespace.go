@@ -41,8 +41,7 @@ func openNetNS(path string) (*os.File, error) {
 	return file, nil
 }
 
-// hostNamespace returns the path of a namespace of the calling thread, which is the host's on any thread but the main
-// one.
+// hostNamespace returns the path of a namespace of the host, which is that of any thread but the main one.
 func hostNamespace(name string) string { return "/proc/thread-self/ns/" + name }
 
 // isHosts reports whether file is the host's namespace of this name.
@@ -93,8 +92,7 @@ func setns(file *os.File, kind int) error {
 	return nil
 }
 
-// enterNamespaces moves the calling thread into network, if that is not nil, and into new namespaces, which are
-// CLONE_NEW… bits. With an empty host name, the host's stays.
+// enterNamespaces moves the calling thread into network, if that is not nil, and into new namespaces.
 func enterNamespaces(network *os.File, cloneFlags int, hostname string) error {
 	if network != nil {
 		if err := setns(network, unix.CLONE_NEWNET); err != nil {
@@ -112,8 +110,7 @@ func enterNamespaces(network *os.File, cloneFlags int, hostname string) error {
 	return nil
 }
 
-// enterHostNamespaces moves the main thread into the host's namespaces of those kinds that enterNamespaces changes. It
-// is not called on the main thread.
+// enterHostNamespaces undoes enterNamespaces on the main thread, on which it is not called.
 func enterHostNamespaces(main *osthread.Thread) error {
 	var errs []error
 	for _, name := range []string{"net", "ipc", "uts"} {
@@ -195,9 +192,9 @@ func checkSysctls(c Config) error {
 	return nil
 }
 
-// writeSysctls writes sysctls of the calling thread's namespaces. Only the owner of the namespace may write some of
-// them, such as fs.mqueue since Linux 6.9. Those are written as root, the host's id of the root of a user namespace,
-// after which the thread cannot be used for anything else.
+// writeSysctls writes sysctls of the calling thread's namespaces. Only the owner of the namespace may write some, such
+// as fs.mqueue since Linux 6.9. They are written as root, the host's id of the root of a user namespace, after which
+// the thread cannot be used for anything else.
 func writeSysctls(sysctls map[string]string, root int) error {
 	denied := map[string]string{}
 	for key, value := range sysctls {

@@ -22,7 +22,10 @@ import (
 	"sandbox.internal/shim/pkg/task"
 )
 
-const inspectServiceName = "io.containerd.sandbox.v1.Inspect"
+const (
+	inspectServiceName = "io.containerd.sandbox.v1.Inspect"
+	runsServiceName    = "io.containerd.sandbox.v1.Runs"
+)
 
 // Shim is what the services know about the process that they run in.
 type Shim struct {
@@ -34,7 +37,8 @@ type Shim struct {
 	Clients    func() int   // how many are connected
 }
 
-// inspectService is io.containerd.sandbox.v1.Inspect, this shim's own (inspect.proto).
+// inspectService is this shim's own services (inspect.proto, runs.proto), whose messages are encoded by the numbers of
+// their fields.
 type inspectService struct {
 	shim    Shim
 	manager *task.Manager
@@ -42,10 +46,11 @@ type inspectService struct {
 }
 
 func (s *inspectService) methods() map[string]ttrpc.Method {
-	return map[string]ttrpc.Method{
-		"Inspect": encodedMethod(s.Inspect),
-		"Stacks":  encodedMethod(s.Stacks),
-	}
+	return map[string]ttrpc.Method{"Inspect": encodedMethod(s.Inspect), "Stacks": encodedMethod(s.Stacks)}
+}
+
+func (s *inspectService) runsMethods() map[string]ttrpc.Method {
+	return map[string]ttrpc.Method{"Verdicts": encodedMethod(s.Verdicts), "Processes": encodedMethod(s.Processes)}
 }
 
 func (s *inspectService) Inspect(_ context.Context, id string, _ []byte) ([]byte, error) {
@@ -99,22 +104,7 @@ func (*inspectService) Stacks(context.Context, string, []byte) ([]byte, error) {
 	return protofield.Encode(strings.ToValidUTF8(string(text[:n]), "?"), n == maxStacks)
 }
 
-const runsServiceName = "io.containerd.sandbox.v1.Runs"
-
-// runsService is io.containerd.sandbox.v1.Runs, this shim's own (runs.proto). Its messages are encoded by the numbers
-// of their fields.
-type runsService struct {
-	manager *task.Manager
-}
-
-func (s *runsService) methods() map[string]ttrpc.Method {
-	return map[string]ttrpc.Method{
-		"Verdicts":  encodedMethod(s.Verdicts),
-		"Processes": encodedMethod(s.Processes),
-	}
-}
-
-func (s *runsService) Verdicts(_ context.Context, id string, request []byte) ([]byte, error) {
+func (s *inspectService) Verdicts(_ context.Context, id string, request []byte) ([]byte, error) {
 	c, err := s.manager.Container(id)
 	if err != nil {
 		return nil, err
@@ -142,7 +132,7 @@ func verdictFields(v limit.Verdict) []any {
 
 func streamFields(s limit.Stream) []any { return []any{uint64(s.Written), uint64(s.Dropped)} }
 
-func (s *runsService) Processes(_ context.Context, id string, _ []byte) ([]byte, error) {
+func (s *inspectService) Processes(_ context.Context, id string, _ []byte) ([]byte, error) {
 	c, err := s.manager.Container(id)
 	if err != nil {
 		return nil, err

@@ -27,11 +27,9 @@ import (
 
 const sandboxServiceName = "containerd.runtime.sandbox.v1.Sandbox"
 
-// sandboxService is containerd.runtime.sandbox.v1.Sandbox. Its methods are in the order of the proto, and their
-// requests and answers are encoded messages, whose fields are those of api/runtime/sandbox/v1/sandbox.proto by number.
-type sandboxService struct {
-	controller *sandbox.Controller
-}
+// sandboxService is containerd.runtime.sandbox.v1.Sandbox. Requests and answers of its methods are encoded messages,
+// whose fields are those of api/runtime/sandbox/v1/sandbox.proto by number.
+type sandboxService struct{ controller *sandbox.Controller }
 
 func (s *sandboxService) methods() map[string]ttrpc.Method {
 	return map[string]ttrpc.Method{
@@ -180,11 +178,9 @@ func (s *sandboxService) Metrics(_ context.Context, id string, _ []byte) ([]byte
 	return protofield.Encode(&types.Metric{Timestamp: timestamppb.Now(), ID: id, Data: data})
 }
 
-// podConfigName is the name of CRI's message.
-const podConfigName = "runtime.v1.PodSandboxConfig"
+const podConfigName = "runtime.v1.PodSandboxConfig" // CRI's
 
-// podConfig reads the options of a CreateSandbox. It returns nil if there are none: the configuration is then in the
-// bundle.
+// podConfig reads the options of a CreateSandbox, nil if there are none: the configuration is then in the bundle.
 func podConfig(options *anypb.Any) (*pod.Config, error) {
 	url := options.TypeUrl
 	if url == "" && len(options.Value) == 0 {

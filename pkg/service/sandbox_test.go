@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -221,27 +220,6 @@ func TestCreateSandbox_ConfigurationInTheBundle(t *testing.T) {
 	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: bundle}, &api.CreateSandboxResponse{})
 	if got := w.pod.request.Config.Hostname; got != "of the file" {
 		t.Errorf("hostname = %q", got)
-	}
-}
-
-func TestSandbox_UnknownIDs(t *testing.T) {
-	w := newEnv(t, sandboxServiceName)
-	w.createPod()
-	for method, call := range map[string][2]proto.Message{
-		"StartSandbox":    {&api.StartSandboxRequest{SandboxID: "x"}, &api.StartSandboxResponse{}},
-		"Platform":        {&api.PlatformRequest{SandboxID: "x"}, &api.PlatformResponse{}},
-		"StopSandbox":     {&api.StopSandboxRequest{SandboxID: "x"}, &api.StopSandboxResponse{}},
-		"WaitSandbox":     {&api.WaitSandboxRequest{SandboxID: "x"}, &api.WaitSandboxResponse{}},
-		"SandboxStatus":   {&api.SandboxStatusRequest{SandboxID: "x"}, &api.SandboxStatusResponse{}},
-		"PingSandbox":     {&api.PingRequest{SandboxID: "x"}, &api.PingResponse{}},
-		"ShutdownSandbox": {&api.ShutdownSandboxRequest{SandboxID: "x"}, &api.ShutdownSandboxResponse{}},
-		"SandboxMetrics":  {&api.SandboxMetricsRequest{SandboxID: "x"}, &api.SandboxMetricsResponse{}},
-		"UpdateSandbox":   {&api.UpdateSandboxRequest{SandboxID: "x"}, &api.UpdateSandboxResponse{}},
-	} {
-		err := w.call(method, call[0], call[1])
-		if !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), `"x"`) {
-			t.Errorf("%s of an unknown id = %v, want not found", method, err)
-		}
 	}
 }
 

@@ -38,8 +38,9 @@ func Register(server *ttrpc.Server, m *task.Manager, c *sandbox.Controller, d *o
 	server.RegisterService("containerd.task.v2.Task", &ttrpc.ServiceDesc{Methods: tasks})
 	server.RegisterService("containerd.task.v3.Task", &ttrpc.ServiceDesc{Methods: tasks})
 	server.RegisterService(sandboxServiceName, &ttrpc.ServiceDesc{Methods: (&sandboxService{c}).methods()})
-	server.RegisterService(runsServiceName, &ttrpc.ServiceDesc{Methods: (&runsService{m}).methods()})
-	server.RegisterService(inspectServiceName, &ttrpc.ServiceDesc{Methods: (&inspectService{s, m, c}).methods()})
+	own := &inspectService{s, m, c}
+	server.RegisterService(runsServiceName, &ttrpc.ServiceDesc{Methods: own.runsMethods()})
+	server.RegisterService(inspectServiceName, &ttrpc.ServiceDesc{Methods: own.methods()})
 }
 
 // Intercept wraps every call: it turns an error into a status. A panic is a bug; it is logged with its stack and

@@ -246,8 +246,7 @@ func (t *taskService) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsR
 	return &api.StatsResponse{Stats: packed}, err
 }
 
-// Connect answers for unknown ids too: containerd asks for the shim's pid before there is a task, and by the id of a
-// sandbox.
+// Connect answers for unknown ids too: containerd calls it before there is a task, and with the id of a sandbox.
 func (t *taskService) Connect(_ context.Context, r *api.ConnectRequest) (*api.ConnectResponse, error) {
 	var init process.Status
 	if c, err := t.manager.Container(r.ID); err == nil {
@@ -274,8 +273,8 @@ func streams(stdin, stdout, stderr string, terminal bool) stdio.Config {
 	return stdio.Config{Stdin: stdin, Stdout: stdout, Stderr: stderr, Terminal: terminal}
 }
 
-// checkpointRequest reads the options of a checkpoint. Without any, which is what containerd's client sends to runtimes
-// that it does not know, the container keeps running.
+// checkpointRequest reads the options of a checkpoint. Without any, as from containerd's client, the container keeps
+// running.
 func checkpointRequest(r *api.CheckpointTaskRequest) (process.CheckpointRequest, error) {
 	var o runc.CheckpointOptions
 	if r.Options.GetTypeUrl() != "" {
@@ -291,8 +290,7 @@ func checkpointRequest(r *api.CheckpointTaskRequest) (process.CheckpointRequest,
 	}, nil
 }
 
-// OCI types travel as JSON, under a type URL that ends with the version and the name (containerd
-// core/runtime/typeurl.go).
+// OCI types travel as JSON, under a URL that ends with version and name (containerd core/runtime/typeurl.go).
 const specURL = "types.containerd.io/opencontainers/runtime-spec/"
 
 func unpackSpec(a *anypb.Any, field, name string, to any) error {
