@@ -4,8 +4,6 @@
 // Command containerd-shim-sandbox-v1 is a containerd shim v2 runtime (io.containerd.sandbox.v1). It is one binary in
 // four roles, distinguished by its arguments: `start` becomes the daemon or joins the pod's, `delete` cleans up after a
 // dead daemon, `init` is the first stage of what libcontainer starts, and -info and -v describe the runtime.
-//
-// This package holds the arguments, the help, and what joins the other packages (serve.go).
 package main
 
 import (
@@ -38,13 +36,6 @@ var help string
 // runtimeName is the runtime type that containerd maps to this binary's name.
 const runtimeName = "io.containerd.sandbox.v1"
 
-// Exit codes. containerd only tells zero from the rest; 2 is what the flag package has taught people for wrong use.
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
-
 // errUsage marks arguments that containerd never passes, so a person is there to read the help.
 var errUsage = fmt.Errorf("wrong use: %w", errdefs.ErrInvalidArgument)
 
@@ -52,12 +43,12 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, serve))
 }
 
-// run does what the arguments ask and returns the exit code. Errors go to stderr as one line, which containerd puts
-// into its own error.
+// run does what the arguments ask and returns the exit code: 2 for wrong use, as of package flag. Errors go to stderr as
+// one line, which containerd puts into its own error.
 func run(args []string, stdin *os.File, stdout, stderr io.Writer, serve bootstrap.ServeFunc) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, help)
-		return exitUsage
+		return 2
 	}
 	f, err := parseFlags(args)
 	if err == nil {
@@ -65,13 +56,13 @@ func run(args []string, stdin *os.File, stdout, stderr io.Writer, serve bootstra
 	}
 	switch {
 	case err == nil:
-		return exitOK
+		return 0
 	case errors.Is(err, errUsage):
 		fmt.Fprintf(stderr, "%s: %s\n\n%s", bootstrap.Program, err, help)
-		return exitUsage
+		return 2
 	default:
 		fmt.Fprintf(stderr, "%s: %s", bootstrap.Program, err)
-		return exitFailed
+		return 1
 	}
 }
 
@@ -87,8 +78,7 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFu
 	case f.version:
 		_, err := io.WriteString(stdout, versionText(ociruntime.SeccompVersion()))
 		return err
-	case f.action == "delete": // removes what is left on every kernel
-	default:
+	case f.action != "delete": // which removes what is left on every kernel
 		var uts unix.Utsname
 		_ = unix.Uname(&uts) // fails for no other reason than a bad address
 		if err := checkRelease(unix.ByteSliceToString(uts.Release[:])); err != nil {
@@ -114,19 +104,13 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFu
 	}
 }
 
-// The oldest kernel on which the tests run. What later ones have is tried once, and not used if it is absent.
-const oldestMajor, oldestMinor = 5, 10
-
-// checkRelease refuses a kernel that is too old. It accepts a release that it cannot parse: whoever named it knows what
-// it is.
+// checkRelease refuses a kernel that is older than those of the tests, and accepts a release that it cannot parse.
 func checkRelease(release string) error {
 	var major, minor int
-	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n < 2 {
-		return nil
-	}
-	if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
-		return fmt.Errorf("the kernel is Linux %s, and %d.%d is the oldest that is supported: %w", release, oldestMajor,
-			oldestMinor, errdefs.ErrNotImplemented)
+	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	if n == 2 && (major < 5 || major == 5 && minor < 10) {
+		return fmt.Errorf("the kernel is Linux %s, and 5.10 is the oldest that is supported: %w",
+			release, errdefs.ErrNotImplemented)
 	}
 	return nil
 }
@@ -158,18 +142,15 @@ func parseFlags(args []string) (flags, error) {
 	set.BoolVar(&f.version, "v", false, "")
 	set.BoolVar(&f.version, "version", false, "")
 	set.BoolVar(&f.info, "info", false, "")
-	if err := set.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return flags{help: true}, nil
-		}
-		return flags{}, fmt.Errorf("%w: %w", err, errUsage)
-	}
-	if set.NArg() > 1 {
-		return flags{}, fmt.Errorf("argument %q after the action %q: %w", set.Arg(1), set.Arg(0), errUsage)
-	}
+	err := set.Parse(args)
 	f.action = set.Arg(0)
-	if f.action == "help" {
+	switch {
+	case errors.Is(err, flag.ErrHelp), f.action == "help":
 		return flags{help: true}, nil
+	case err != nil:
+		return flags{}, fmt.Errorf("%w: %w", err, errUsage)
+	case set.NArg() > 1:
+		return flags{}, fmt.Errorf("argument %q after the action %q: %w", set.Arg(1), set.Arg(0), errUsage)
 	}
 	return f, nil
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
 
 	"sandbox.internal/shim/pkg/bootstrap"
@@ -27,13 +26,11 @@ import (
 	"sandbox.internal/shim/pkg/task"
 )
 
-// Bounds on the end of the shim, when there is no container any more.
+// Bounds on the end of the shim.
 const (
-	// flushTimeout bounds the sending of the last events, TaskDelete among them. containerd is running, since it asked
-	// for the end. The time is longer than one attempt takes.
+	// flushTimeout bounds the sending of the last events, TaskDelete among them: it is longer than one attempt takes.
 	flushTimeout = 10 * time.Second
-	// answerTimeout is for the answer to the Shutdown call itself, for which containerd waits 3 s
-	// (io.containerd.timeout.shim.shutdown).
+	// answerTimeout is for the answer to the Shutdown call itself (io.containerd.timeout.shim.shutdown).
 	answerTimeout = 3 * time.Second
 )
 
@@ -122,9 +119,7 @@ func shutDown(
 	closeCtx, closeNow := context.WithCancel(answerCtx)
 	defer closeNow()
 	clients.Drain(answerCtx, closeNow)
-	if err := server.Shutdown(closeCtx); err != nil {
-		// A connection that is kept open is not a call in flight, and nobody waits for a call that came too late.
-		log.L.WithError(err).Debug("end calls")
+	if server.Shutdown(closeCtx) != nil { // a connection that is kept open is not a call in flight
 		_ = server.Close() // what it complains of ends with the process
 	}
 	err := unlessClosed(<-served)

@@ -2,12 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // containerd 2.4 runs `delete` after each container and pod, even after one that the shim itself has removed. The shim
-// has then left the answer in the bundle (pkg/cleanup, Index.LeaveAnswer), which is printed without starting the Go
-// runtime: detach.c calls this first (docs/decisions/0016-delete-of-what-is-deleted.md).
+// has then left the answer (pkg/cleanup, Index.LeaveAnswer), which is printed without starting the Go runtime
+// (docs/decisions/0016-delete-of-what-is-deleted.md).
 
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -25,19 +27,18 @@ static const char *answer_in(const char *text, size_t size, size_t room)
 // is left.
 static void print_answer(const char *bundle)
 {
-	char text[512];
-	int dir = open(bundle, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int file = dir < 0 ? -1 : openat(dir, "shim.json", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	ssize_t size = file < 0 ? -1 : read(file, text, sizeof text);
+	char path[PATH_MAX], text[512];
+	snprintf(path, sizeof path, "%s/shim.json", bundle);
+	int file = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (file < 0)
+		return;
+	ssize_t size = read(file, text, sizeof text);
+	close(file);
 	const char *answer = size < 0 ? NULL : answer_in(text, (size_t)size, sizeof text);
 	if (answer && (!*text || (faccessat(AT_FDCWD, text, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT))) {
 		size_t length = (size_t)(text + size - answer);
 		_exit(write(STDOUT_FILENO, answer, length) == (ssize_t)length ? 0 : 1);
 	}
-	if (file >= 0)
-		close(file);
-	if (dir >= 0)
-		close(dir);
 }
 
 void answer_delete(int argc, char **argv)

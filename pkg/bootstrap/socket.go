@@ -123,12 +123,8 @@ func listen(ctx context.Context, path string) (*listener, error) {
 	return bind(path)
 }
 
-// backlog is how many connections may wait while the daemon comes up; the kernel lowers it to net.core.somaxconn.
-const backlog = 128
-
 // bind makes the listening socket. Its file has mode 0600 from the beginning: the kernel takes it from the socket.
-//
-// It does not use net.Listen, which reads /proc for the backlog: start would take 0.2 of 5 ms longer.
+// net.Listen reads /proc for the backlog, with which start takes 0.2 of 5 ms longer.
 func bind(path string) (*listener, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -142,16 +138,15 @@ func bind(path string) (*listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bind socket %s: %w", path, err)
 	}
-	if err = unix.Listen(fd, backlog); err == nil {
-		var l net.Listener
-		if l, err = net.FileListener(f); err == nil {
-			l := l.(*net.UnixListener) //nolint:forcetypeassert // of a Unix socket
-			l.SetUnlinkOnClose(true)
-			return &listener{l}, nil
-		}
+	var l net.Listener
+	if err = unix.Listen(fd, unix.SOMAXCONN); err == nil {
+		l, err = net.FileListener(f)
 	}
-	err = fmt.Errorf("listen on socket %s: %w", path, err)
-	return nil, errors.Join(err, unixfile.Remove(path))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen on socket %s: %w", path, err), unixfile.Remove(path))
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(true) //nolint:forcetypeassert // of a Unix socket
+	return &listener{l}, nil
 }
 
 // removeUnheard removes the socket at path, or returns ErrAlreadyExists if somebody listens there. Anything but a
@@ -161,30 +156,25 @@ func removeUnheard(ctx context.Context, path string) error {
 		return nil //nolint:nilerr // gone, or not ours to remove
 	}
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path) // never blocks
-	if err == nil {
-		_ = conn.Close() // only the connect counts
-	}
 	switch {
-	case err == nil, errors.Is(err, unix.EAGAIN): // a full backlog is a listener too
+	case err == nil:
+		_ = conn.Close() // only the connect counts
 		return fmt.Errorf("socket %s: %w", path, errdefs.ErrAlreadyExists)
-	case !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT):
+	case errors.Is(err, unix.EAGAIN): // a full backlog is a listener too
+		return fmt.Errorf("socket %s: %w", path, errdefs.ErrAlreadyExists)
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
+		return unixfile.Remove(path)
+	default:
 		return err
 	}
-	if err := unixfile.Remove(path); err != nil {
-		return fmt.Errorf("remove dead socket: %w", err)
-	}
-	return nil
 }
 
 // listener is the socket of the daemon. Its first Close removes the socket before it ends the listener: as long as that
 // one is there, no start replaces it. A pointer, since ttrpc has listeners in a map.
 type listener struct{ net.Listener }
 
-// Bounds on the wait after an error of accept, each twice as long as the one before. containerd waits 2 s for a State.
-const (
-	firstAccept = time.Millisecond
-	lastAccept  = 100 * time.Millisecond
-)
+// Bounds on the wait after an error of accept, which doubles. containerd waits 2 s for a State.
+const firstAccept, lastAccept = time.Millisecond, 100 * time.Millisecond
 
 // Accept implements net.Listener: it accepts until l is closed. Any other error is temporary, such as ENOMEM, which would
 // end a ttrpc server, and with it the shim. Of the errors until the next connection it logs the first.
@@ -215,26 +205,19 @@ func RemoveSocket(ctx context.Context, bundle string) error {
 		return fmt.Errorf("address %q in bundle %s is no socket: %w", data, bundle, errdefs.ErrInvalidArgument)
 	}
 	unlock, err := unixfile.Lock(ctx, filepath.Dir(path))
-	if errors.Is(err, os.ErrNotExist) {
+	if err == nil {
+		err = removeUnheard(ctx, path)
+		unlock()
+	}
+	if errors.Is(err, os.ErrNotExist) || errdefs.IsAlreadyExists(err) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if err := removeUnheard(ctx, path); !errdefs.IsAlreadyExists(err) {
-		return err
-	}
-	return nil
+	return err
 }
 
-const (
-	// hangTimeout bounds the wait for the answer of a running shim. A shim that hangs counts as running: its containers
-	// must not be taken from it.
-	hangTimeout = time.Second
-	// serveAgain is how long Serves waits before it tries again: a shim that was killed is dead within milliseconds.
-	serveAgain = 5 * time.Millisecond
-)
+// hangTimeout bounds the wait for the answer of a running shim. A shim that hangs counts as running: its containers must
+// not be taken from it.
+const hangTimeout = time.Second
 
 // Serves reports whether a running shim listens on socket. The shim is dead if there is no socket, or if connect(2) is
 // refused. No other error proves that: this process or the shim may lack descriptors or memory, and connections to a
@@ -252,7 +235,7 @@ func Serves(ctx context.Context, socket, id string) (bool, error) {
 			return false, nil
 		}
 		select {
-		case <-time.After(serveAgain):
+		case <-time.After(5 * time.Millisecond): // one that was killed is dead by then
 		case <-ctx.Done():
 			return false, fmt.Errorf("socket %s: neither an answer nor a refusal: %w: %w", socket, err, errdefs.ErrUnavailable)
 		}
