@@ -92,7 +92,7 @@ static void split(int argc, char **argv, char **env)
 		follow(child, ends[0]);
 	}
 	close(ends[0]);
-	// Killing the original also kills start. detach.go ends this once containerd has its answer.
+	// Killing the original also kills start. daemon.go ends this once containerd has its answer.
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != original)
 		_exit(1);

@@ -5,9 +5,8 @@
 // containerd.runc.v1.Options (ctr, Docker and others that know the runtime by its options), runtimeoptions.v1.Options
 // with a TOML table or file (CRI, ctr --runtime-config-path), or none.
 //
-// The keys of the TOML form are the field names of containerd.runc.v1.Options, as CRI has them for the runc shim, so
-// that a configuration can be moved over unchanged, and keys that only this shim has. An unknown key is an error: a
-// misspelt limit must not be ignored.
+// The keys of TOML are the field names of containerd.runc.v1.Options, as for the runc shim, and those that only this
+// shim has. An unknown key is an error: a misspelt limit must not be ignored.
 package options
 
 import (
@@ -16,13 +15,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	runc "github.com/containerd/containerd/api/types/runc/options"
 	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/moby/sys/userns"
 	"github.com/pelletier/go-toml/v2"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -62,23 +66,20 @@ type Key struct {
 // Origin names where the options are from, for messages.
 func (o Options) Origin() string { return cmp.Or(o.File, "runtime options") }
 
-// DefaultRoot is where the runc shim keeps its state directories too, so that tools that look there find our
-// containers.
+// DefaultRoot is where the runc shim keeps its state directories too, and tools look for containers.
 const DefaultRoot = "/run/containerd/runc"
 
 const (
-	runcOptions       = "containerd.runc.v1.Options"
-	genericOptions    = "runtimeoptions.v1.Options"
-	oldGenericOptions = "cri.runtimeoptions.v1.Options" // CRI's name for it before containerd 1.3; the same fields
+	runcOptions    = "containerd.runc.v1.Options"
+	genericOptions = "runtimeoptions.v1.Options"
 )
 
 // Known reports whether Decode accepts messages of this type URL.
 func Known(typeURL string) bool {
-	return slices.Contains([]string{"", runcOptions, genericOptions, oldGenericOptions}, message(typeURL))
+	return slices.Contains([]string{"", runcOptions, genericOptions}, message(typeURL))
 }
 
-// message returns the message's name: what follows the last slash of the type URL (google.protobuf.Any, type_url).
-// containerd writes a URL without a slash.
+// message returns the message's name: what follows the last slash of the type URL, if there is one.
 func message(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }
 
 func (o Options) check() error {
@@ -110,7 +111,7 @@ func (d *Defaults) decodeMessage(a *anypb.Any) (o Options, set bool, err error) 
 		set := !reflect.ValueOf(o).IsZero()
 		o.IoUid, o.IoGid = m.IoUid, m.IoGid
 		return o, set, o.check()
-	case genericOptions, oldGenericOptions:
+	case genericOptions:
 		var m runtimeoptions.Options
 		if err := proto.Unmarshal(a.GetValue(), &m); err != nil {
 			return Options{}, false, fmt.Errorf("decode %s: %w", name, err)
@@ -187,4 +188,100 @@ func (d *Defaults) fromTable(table map[string]any) (o Options, err error) {
 		return Options{}, errors.New(strings.Replace(err.Error(), "json: unknown field", "unknown key", 1))
 	}
 	return o, o.check()
+}
+
+// DefaultFile is the default configuration file: it has the options of containers for which containerd sends none. It
+// has the keys of the TOML form, and tables [namespace.NAME] with the same keys, each of which replaces the keys above
+// the tables for one namespace of containerd.
+const DefaultFile = "/etc/containerd-shim-sandbox-v1/config.toml"
+
+// Defaults decodes options. It reads the default configuration file whenever it is asked, so that a change of the file
+// applies to the next container. Its methods are safe for concurrent use.
+type Defaults struct {
+	path     string
+	settings []Key
+	ignored  sync.Once // logs that an option has no effect
+}
+
+// NewDefaults returns the Defaults of the file at path, which need not exist. settings are the keys of
+// [Options.Settings].
+func NewDefaults(path string, settings ...Key) *Defaults {
+	return &Defaults{path: path, settings: settings}
+}
+
+// Decode decodes options. It takes them from the file if a sets none except for IoUid and IoGid, which containerd 2.x
+// adds itself for a pod with a user namespace. Errors name the key, and the file if it is from there.
+func (d *Defaults) Decode(a *anypb.Any, namespace string) (Options, error) {
+	o, set, err := d.decodeMessage(a)
+	if err != nil {
+		return Options{}, fmt.Errorf("%s: %w: %w", Options{}.Origin(), err, errdefs.ErrInvalidArgument)
+	}
+	if !set {
+		all, err := d.All()
+		if err != nil {
+			return Options{}, err
+		}
+		uid, gid, ofNamespace := o.IoUid, o.IoGid, false
+		if o, ofNamespace = all[namespace]; !ofNamespace {
+			o = all[""]
+		}
+		if uid != 0 || gid != 0 {
+			o.IoUid, o.IoGid = uid, gid
+		}
+	}
+	if o.BinaryName != "" {
+		d.ignored.Do(func() {
+			log.L.WithField("BinaryName", o.BinaryName).WithField("from", o.Origin()).
+				Warn("the option BinaryName has no effect: this shim runs no runtime binary")
+		})
+	}
+	return o, nil
+}
+
+// All returns the options of the file by namespace, and those of all other namespaces under the empty name. Without a
+// file, and for a shim that is root only in a user namespace, there are none.
+func (d *Defaults) All() (map[string]Options, error) {
+	if userns.RunningInUserNS() {
+		return nil, nil
+	}
+	body, err := os.ReadFile(d.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("default configuration: %w", err)
+	}
+	return d.parse(body)
+}
+
+func (d *Defaults) parse(body []byte) (map[string]Options, error) {
+	all := map[string]Options{}
+	table, err := parseTOML(body)
+	if namespaces, ok := table["namespace"].(map[string]any); ok {
+		delete(table, "namespace")
+		for _, name := range slices.Sorted(maps.Keys(namespaces)) {
+			one, ok := namespaces[name].(map[string]any)
+			if !ok && err == nil {
+				err = errors.New("must be a table")
+			}
+			if err == nil {
+				all[name], err = d.fromTable(one)
+			}
+			if err != nil {
+				err = fmt.Errorf("namespace.%s: %w", name, err)
+				break
+			}
+		}
+	}
+	if err == nil {
+		all[""], err = d.fromTable(table)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", d.path, err, errdefs.ErrInvalidArgument)
+	}
+	for name, o := range all {
+		o.File = d.path
+		all[name] = o
+	}
+	return all, nil
 }

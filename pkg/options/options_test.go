@@ -91,10 +91,6 @@ AllowUnsafeAnnotations=['listen', 'pid-file']
 		{"runc options with a URL in front", pack(t, "types.googleapis.com/"+runcOptions, all), wantAll},
 		{"a TOML body, all keys", generic(t, body), wantOurs},
 		{
-			"a TOML body under the old name",
-			pack(t, oldGenericOptions, &runtimeoptions.Options{ConfigBody: []byte(body)}), wantOurs,
-		},
-		{
 			"a file wins over a body",
 			pack(t, genericOptions, &runtimeoptions.Options{ConfigPath: file, ConfigBody: []byte(body)}),
 			Options{Root: "/from/file"},
@@ -260,7 +256,7 @@ func FuzzDecode(f *testing.F) {
 		"/" + genericOptions: &runtimeoptions.Options{
 			TypeUrl: "u", ConfigBody: []byte("Root = '/r'\nIoGid = 7\nAllowUnsafeAnnotations = ['listen']\n"),
 		},
-		oldGenericOptions: &runtimeoptions.Options{ConfigBody: []byte("Roots = 1")},
+		genericOptions: &runtimeoptions.Options{ConfigBody: []byte("Roots = 1")},
 	} {
 		data, err := proto.Marshal(m)
 		testx.Must(f, err)

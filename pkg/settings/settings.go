@@ -2,20 +2,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package settings reads what a container is given besides its OCI configuration: by annotations of the configuration
-// and, for containers without the annotation, by runtime options. docs/configuration.md describes them. A [Table] has
-// the settings of the core and of the extensions (pkg/extension), whose values the extensions check.
-//
-// To add one, follow "To add an annotation or an extension" in ARCHITECTURE.md.
+// and, for containers without the annotation, by runtime options. docs/configuration.md describes them, and
+// ARCHITECTURE.md how to add one. A [Table] also has the settings of extensions (pkg/extension), which check the values.
 package settings
 
 import (
 	"cmp"
+	"fmt"
 	"path"
 	"regexp"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/sys/signal"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -122,14 +122,10 @@ func (s *Settings) parseLimits() (err error) {
 	if !v.IsSet() {
 		return nil
 	}
-	allowed := "an absolute path with {exec} in the name of the file"
-	if !v.ByAnnotation {
-		allowed += ", and with {id}, since it is for all containers"
-	}
 	switch dir, file := path.Split(v.Text); {
 	case !path.IsAbs(v.Text), !strings.Contains(file, "{exec}"), strings.Contains(dir, "{exec}"),
 		!v.ByAnnotation && !strings.Contains(v.Text, "{id}"):
-		return v.Refuse(allowed)
+		return v.Refuse("an absolute path with {exec} in the name of the file, and in an option, for all containers, {id}")
 	case s.ExecLimits == nil && v.ByAnnotation:
 		return v.Needs("exec-limits", "")
 	case s.ExecLimits != nil: // else the option is for those that have verdicts
@@ -137,4 +133,73 @@ func (s *Settings) parseLimits() (err error) {
 		s.VerdictFile = v
 	}
 	return nil
+}
+
+// Value is the text of an annotation or, without it, of a runtime option. The zero value is that of neither.
+type Value struct {
+	Key          string // which of them, for messages
+	Text         string
+	ByAnnotation bool
+}
+
+// Values are the settings of one container, unchecked.
+type Values struct {
+	byName map[string]Value
+	id     *strings.Replacer
+}
+
+func (t Table) values(annotations map[string]string, o options.Options, namespace, containerID string) Values {
+	v := Values{map[string]Value{}, strings.NewReplacer("{id}", containerID, "{namespace}", namespace)}
+	for _, s := range t {
+		if text, ok := annotations[Prefix+s.Name]; ok {
+			v.byName[s.Name] = Value{Key: "config.json: annotations: " + Prefix + s.Name, Text: text, ByAnnotation: true}
+		} else if text := o.Settings[s.Option]; text != "" {
+			v.byName[s.Name] = Value{Key: o.Origin() + ": " + s.Option, Text: text}
+		}
+	}
+	return v
+}
+
+// Of returns the value of a setting.
+func (v Values) Of(name string) Value { return v.byName[name] }
+
+// Expand replaces {id} and {namespace} with those of the container.
+func (v Values) Expand(text string) string { return v.id.Replace(text) }
+
+// IsSet reports whether there is an annotation, or an option that is not empty.
+func (v Value) IsSet() bool { return v.ByAnnotation || v.Text != "" }
+
+// Refuse returns the error for a value that is not what is allowed.
+func (v Value) Refuse(allowed string) error {
+	return fmt.Errorf("%s %q: must be %s: %w", v.Key, v.Text, allowed, errdefs.ErrInvalidArgument)
+}
+
+// Needs returns the error for a value that has no effect without another setting.
+func (v Value) Needs(annotation, option string) error {
+	other := option
+	if v.ByAnnotation {
+		other = Prefix + annotation
+	}
+	return fmt.Errorf("%s %q: has no effect without %s: set that as well, or remove this one: %w",
+		v.Key, v.Text, other, errdefs.ErrInvalidArgument)
+}
+
+// Bool returns false if v is not set.
+func (v Value) Bool() (bool, error) {
+	if v.IsSet() && v.Text != "true" && v.Text != "false" {
+		return false, v.Refuse("true or false")
+	}
+	return v.Text == "true", nil
+}
+
+// grace reads a time that may be 0: Go's form, or a number of seconds.
+func (v Value) grace() (time.Duration, error) {
+	d, err := time.ParseDuration(v.Text)
+	if err != nil {
+		d, err = time.ParseDuration(v.Text + "s")
+	}
+	if err != nil || d < 0 || d > MaxTimeout {
+		return 0, v.Refuse("a time such as 10s or 1m30s, or a number of seconds, from 0 to 24h")
+	}
+	return d, nil
 }
