@@ -22,9 +22,8 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// deleteTimeout stays below the 5 s after which containerd kills `delete` (io.containerd.timeout.shim.cleanup), so that
-// it gets an answer and not a signal. A second is for the start of this process on a machine that is short of CPU or
-// memory, where shims die.
+// deleteTimeout stays below the 5 s after which containerd kills `delete` (io.containerd.timeout.shim.cleanup). A second
+// is for the start of this process on a machine that is short of CPU or memory, where shims die.
 const deleteTimeout = 4 * time.Second
 
 // deleteBundle answers `delete`: it removes everything of the container with r, and writes a DeleteResponse to stdout.

@@ -6,27 +6,21 @@ package main
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"sandbox.internal/shim/pkg/bootstrap"
-	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/ociruntime"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/settings"
@@ -87,7 +81,7 @@ func hostAnnotations(defaults string) map[string]string {
 		settings.Prefix + "criu":           ociruntime.CRIUPath(),
 		settings.Prefix + "settings":       strings.Join(extensions().Settings().Names(), ","),
 	}
-	if err := checkDefaults(defaults); err != nil {
+	if _, err := newDefaults(defaults).All(); err != nil {
 		all[settings.Prefix+"config.error"] = err.Error()
 	}
 	return all
@@ -96,23 +90,6 @@ func hostAnnotations(defaults string) map[string]string {
 // newDefaults returns the decoder of options, with a default configuration file.
 func newDefaults(file string) *options.Defaults {
 	return options.NewDefaults(file, extensions().Settings().Options()...)
-}
-
-// checkDefaults returns the error of the first container that would be refused because of the default configuration
-// file, for each namespace. Not checked is whether directories and the cgroup for a shim exist, and criu.
-func checkDefaults(file string) error {
-	all, err := newDefaults(file).All()
-	for _, namespace := range slices.Sorted(maps.Keys(all)) {
-		set, wrong := extensions().Settings().Parse(&specs.Spec{}, all[namespace], "namespace", "id")
-		if wrong == nil && set.CPUSetSource.IsSet() {
-			wrong = cpuset.CheckMode(cgroups.Mode(), set.CPUSetSource)
-		}
-		if wrong == nil {
-			_, wrong = extensions().New(set.Values)
-		}
-		err = errors.Join(err, wrong)
-	}
-	return err
 }
 
 // version and revision are set by the linker (-X main.version=... -X main.revision=...). They stay empty in a plain

@@ -245,12 +245,15 @@ func joinCgroup(group string) error {
 	return c.AddProc(pid)
 }
 
-// logFifo writes log lines to the bundle's fifo `log`, which containerd copies to its own log. It never blocks: while
-// containerd is down nobody reads, and lines that do not fit are dropped and counted. It writes with write(2) itself: an
-// os.File, and so containerd/fifo, would hand a full fifo to the poller and wait. The logger's lock guards it.
-type logFifo struct {
-	fd      int
-	dropped int
+// logFifo writes log lines to the bundle's fifo `log`, which containerd copies to its own log. It never blocks: what does
+// not fit while containerd is down is dropped. It writes with write(2) itself: an os.File, and so containerd/fifo, would
+// hand a full fifo to the poller and wait.
+type logFifo int
+
+// Write always reports success: an error would make the logger write to stderr, which `start` must keep silent.
+func (fd logFifo) Write(p []byte) (int, error) {
+	_, _ = unix.Write(int(fd), p)
+	return len(p), nil
 }
 
 // openFifo opens a fifo for reading and writing, so that the open needs no reader, and a write after containerd has
@@ -268,22 +271,6 @@ func openFifo(path string) int {
 	return fd
 }
 
-// Write writes p or drops it. It always reports success: an error would make the logger write to stderr, which `start`
-// must keep silent.
-func (l *logFifo) Write(p []byte) (int, error) {
-	if l.dropped > 0 {
-		if _, err := unix.Write(l.fd, fmt.Appendf(nil, "log was full, %d lines dropped\n", l.dropped)); err != nil {
-			l.dropped++
-			return len(p), nil //nolint:nilerr // see above
-		}
-		l.dropped = 0
-	}
-	if n, err := unix.Write(l.fd, p); err != nil || n < len(p) { // only a line longer than PIPE_BUF is cut (pipe(7))
-		l.dropped++
-	}
-	return len(p), nil
-}
-
 // logToFifo sends this process's log and the report of a crash to bundle's fifo, until restore is called.
 func logToFifo(bundle string, a Args) (restore func()) {
 	logger := log.L.Logger
@@ -298,7 +285,7 @@ func logToFifo(bundle string, a Args) (restore func()) {
 	if fd < 0 {
 		return func() {} // a shim without a log is better than none
 	}
-	logger.SetOutput(&logFifo{fd: fd})
+	logger.SetOutput(logFifo(fd))
 	crashTo(path)
 	return func() {
 		logger.SetOutput(io.Discard)

@@ -42,8 +42,7 @@ static void close_all_but(int kept)
 	syscall(SYS_close_range, kept + 1, ~0U, 0);
 }
 
-// free_arguments moves the arguments away from where ps reads them. The Go runtime keeps pointers to the strings, not
-// copies.
+// free_arguments moves the arguments, to which the Go runtime keeps pointers, away from where ps reads them.
 static int free_arguments(int argc, char **argv)
 {
 	detached.args = argv[0];
@@ -57,9 +56,8 @@ static int free_arguments(int argc, char **argv)
 	return 0;
 }
 
-// use_one_cpu replaces the GOMAXPROCS that containerd gives to every shim. One is enough for what is mostly system
-// calls, which do not count, and takes less memory and CPU time (docs/decisions/0006-memory-of-a-shim.md). Any other
-// number is an operator's choice.
+// use_one_cpu replaces the GOMAXPROCS that containerd gives to every shim, for less memory and CPU time
+// (docs/decisions/0006-memory-of-a-shim.md). Any other number is an operator's choice.
 static void use_one_cpu(char **env)
 {
 	static char ours[] = "GOMAXPROCS=1";

@@ -43,35 +43,26 @@ func drain(t *testing.T, fd int) string {
 	}
 }
 
-func TestLog_NeverBlocksAndCountsWhatItDrops(t *testing.T) {
+func TestLog_NeverBlocks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	testx.Must(t, unix.Mkfifo(path, 0o700))
-	l := logFifo{fd: openFifo(path)}        // with no reader there yet
-	defer func() { _ = unix.Close(l.fd) }() // open for the test's length
+	fd := openFifo(path)                  // with no reader there yet
+	defer func() { _ = unix.Close(fd) }() // open for the test's length
 	write := func(line string) {
 		t.Helper()
-		if n, err := l.Write([]byte(line)); n != len(line) || err != nil {
+		if n, err := logFifo(fd).Write([]byte(line)); n != len(line) || err != nil {
 			t.Errorf("Write = %d, %v, want success", n, err)
 		}
 	}
 	write("one\n")
-	fill(t, l.fd)
+	fill(t, fd)
 	write("two\n")
-	write("three\n")
-	if got := strings.ReplaceAll(drain(t, l.fd), "x", ""); got != "one\n" {
+	if got := strings.ReplaceAll(drain(t, fd), "x", ""); got != "one\n" {
 		t.Errorf("the full fifo held %q, want %q", got, "one\n")
 	}
-	write("four\n")
-	if got, want := drain(t, l.fd), "log was full, 2 lines dropped\nfour\n"; got != want {
-		t.Errorf("after draining the log reads %q, want %q", got, want)
-	}
-	write(strings.Repeat("y", 1<<20))
-	if n := len(drain(t, l.fd)); n == 0 || n >= 1<<20 {
-		t.Errorf("the fifo took %d bytes, want a part of 1 MiB", n)
-	}
-	write("next\n")
-	if got, want := drain(t, l.fd), "log was full, 1 lines dropped\nnext\n"; got != want {
-		t.Errorf("the log goes on with %q, want %q", got, want)
+	write("three\n")
+	if got := drain(t, fd); got != "three\n" {
+		t.Errorf("after draining the log reads %q, want %q", got, "three\n")
 	}
 }
 

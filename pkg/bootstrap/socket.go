@@ -35,8 +35,7 @@ const (
 	maxSocketPath = 107
 )
 
-// socketPath names the socket of a group, as containerd's own shims do (pkg/shim/util_unix.go): containerd finds a
-// leaked one, and two containerds with one state directory stay apart by their address.
+// socketPath names the socket of a group, as containerd's own shims do (pkg/shim/util_unix.go).
 func socketPath(dir, address, namespace, group string) (string, error) {
 	sum := sha256.Sum256([]byte(filepath.Join(address, namespace, group)))
 	p := filepath.Join(dir, fmt.Sprintf("%x", sum))
@@ -50,8 +49,8 @@ func socketPath(dir, address, namespace, group string) (string, error) {
 // socketAddress returns path in the form that containerd dials.
 func socketAddress(path string) string { return "unix://" + path }
 
-// addressFile is what start leaves in the bundle, for delete and for containerd: 1.x reads it after its restart
-// (runtime/v2/shim.go), 2.x where there is no bootstrap.json.
+// addressFile is what start leaves in the bundle, for delete and for containerd: 1.x reads it after its restart, 2.x
+// where there is no bootstrap.json.
 const addressFile = "address"
 
 // recordSocket finds the socket of the container's group, makes its directory, and records it in the bundle.
@@ -219,8 +218,8 @@ func RemoveSocket(ctx context.Context, bundle string) error {
 // not be taken from it.
 const hangTimeout = time.Second
 
-// Serves reports whether a running shim listens on socket. The shim is dead if there is no socket, or if connect(2) is
-// refused. No other error proves that: this process or the shim may lack descriptors or memory, and connections to a
+// Serves reports whether a running shim listens on socket. Without a socket, and if connect(2) is refused, the shim is
+// dead. No other error proves that: this process or the shim may lack descriptors or memory, and connections to a
 // process that is dying are reset. So Serves tries again until ctx ends, which is an error.
 func Serves(ctx context.Context, socket, id string) (bool, error) {
 	for {

@@ -56,8 +56,8 @@ func Start(a Args, stdin *os.File, serve ServeFunc) error {
 }
 
 // begin performs every step up to and including the answer to containerd. The listener is nil if another daemon's
-// address is the answer. It runs on the main thread while there are hardly any others: a second goroutine, even that of
-// os/signal, would make the runtime start a thread, and containerd would wait for it.
+// address is the answer. It starts no goroutine: for a second one the runtime would start a thread, for which containerd
+// would wait.
 func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
 	if err := checkDetached(); err != nil {
 		return Daemon{}, nil, err
@@ -158,7 +158,7 @@ func parseRequest(input []byte, a Args, legacy func() protocolVersion) (request,
 	return r, nil
 }
 
-// fill takes over what BootstrapParams say; what they leave empty keeps the value from flags and environment.
+// fill takes over what BootstrapParams say. What they leave empty keeps the value from flags and environment.
 func (r request) fill(p *bootstrapapi.BootstrapParams) request {
 	r.version = protobufVersion3
 	// Levels are ordered and open: what is below DEBUG (TRACE and unknown ones) is at least as verbose.
@@ -189,8 +189,8 @@ func encodeAnswer(v protocolVersion, address string) ([]byte, error) {
 	return json.Marshal(result)
 }
 
-// parseOptions reads the runtime options among what containerd sends at start, or else the defaults. Messages of other
-// types are left alone: containerd 2.3 sends extensions that are not options.
+// parseOptions reads the runtime options among what containerd sends at start, or else the defaults. containerd 2.3 also
+// sends extensions that are not options.
 func parseOptions(list []*anypb.Any, defaults *options.Defaults, namespace string) (options.Options, error) {
 	for _, a := range list {
 		if options.Known(a.GetTypeUrl()) {
@@ -200,9 +200,7 @@ func parseOptions(list []*anypb.Any, defaults *options.Defaults, namespace strin
 	return defaults.Decode(nil, namespace)
 }
 
-// protocolVersion is the form of answer that a generation of containerd reads.
-//
-// The evidence, from the modules' sources:
+// protocolVersion is the form of answer that a generation of containerd reads, by the modules' sources:
 //
 //	containerd  stdin           MAX_SHIM_VERSION  reads                          highest version
 //	1.6.38      Any or nothing  absent            plain address only             -

@@ -4,9 +4,8 @@
 // Package reaper reaps the processes that the shim adopts, and no others.
 //
 // The shim is a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): processes that a container without a PID namespace
-// of its own leaves behind become children of the shim. Each process that the shim starts itself has exactly one
-// waiter, and a wait for "any child" would steal its exit status. So the reaper only peeks for a dead child (waitid(2),
-// WNOWAIT) and reaps it by pid once it knows that nobody else will.
+// of its own leaves behind become its children. Each process that the shim starts itself has one waiter, whose status a
+// wait for "any child" would steal. So the reaper peeks (waitid(2), WNOWAIT), and reaps by pid what nobody waits for.
 //
 // [Reaper.Run] is the one goroutine, and the only one that reaps. The lock is held for one child at a time, since a
 // container can make orphans without end, and never across a call that blocks.

@@ -26,11 +26,9 @@ import (
 )
 
 const (
-	// MaxTimeout is the longest timeout. A longer one is probably a typo.
-	MaxTimeout = 24 * time.Hour
-	// defaultGrace is for a container with only a stop signal; Docker gives as much.
-	defaultGrace = 10 * time.Second
-	lastSignal   = 64 // SIGRTMAX, signal(7)
+	MaxTimeout   = 24 * time.Hour   // a longer one is probably a typo
+	defaultGrace = 10 * time.Second // that of a container with only a stop signal; Docker gives as much
+	lastSignal   = 64               // SIGRTMAX, signal(7)
 )
 
 // Settings are those of one container.
@@ -61,8 +59,7 @@ func (t Table) Parse(spec *specs.Spec, o options.Options, namespace, containerID
 }
 
 // nomadID matches the id that Nomad's containerd driver gives the container of a task: TASK-ALLOC, and on cgroup v2
-// ALLOC.TASK.scope, like the name of Nomad's cgroups (nomad-driver-containerd, getContainerName). An allocation's id is
-// a UUID. It is compiled when a container has sources: no other start of the shim pays for it.
+// ALLOC.TASK.scope (nomad-driver-containerd, getContainerName). An allocation's id is a UUID.
 var nomadID = sync.OnceValue(func() *regexp.Regexp {
 	const uuid = `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`
 	return regexp.MustCompile(`^(?:(.+)-(` + uuid + `)|(` + uuid + `)\.(.+?)(?:\.scope)?)$`)
@@ -78,13 +75,14 @@ func (s *Settings) parseCPUSet(containerID string) (err error) {
 			placeholders = strings.NewReplacer("{alloc}", nomad[2]+nomad[3], "{task}", nomad[1]+nomad[4])
 		}
 		for text := range strings.SplitSeq(s.CPUSetSource.Text, ",") {
-			source := placeholders.Replace(strings.TrimSpace(text))
+			text = strings.TrimSpace(text)
+			source := placeholders.Replace(text)
 			expanded := s.Expand(source)
-			if strings.TrimSpace(text) == "" || strings.ContainsAny(expanded, "{}") {
+			if text == "" || strings.ContainsAny(expanded, "{}") {
 				return s.CPUSetSource.Refuse("parent or the path of a cgroup, or several with commas between them; " +
 					"{id}, {namespace}, {alloc} and {task} stand for the container's")
 			}
-			if nomad != nil || source == strings.TrimSpace(text) {
+			if nomad != nil || source == text {
 				s.CPUSetSources = append(s.CPUSetSources, expanded)
 			}
 		}

@@ -29,11 +29,9 @@ type Setting struct {
 	Bool    bool   // the option is true or false, and not a string
 	Default string // value without annotation and option, for those who ask
 
-	Unsafe    bool   // it gives a container access to the host or to other containers
-	SafeValue string // the value with which it does not
-	// OptionRestricts says that the option restricts containers, and the annotation would lift that. So it is unsafe if
-	// the option is set.
-	OptionRestricts bool
+	Unsafe          bool   // it gives a container access to the host or to other containers
+	SafeValue       string // the value with which it does not
+	OptionRestricts bool   // the annotation is unsafe if the option is set, whose restriction it lifts
 }
 
 // Table has all settings of a program.
@@ -54,22 +52,22 @@ func Core() Table {
 	}
 }
 
-func (t Table) ofContainers() Table {
-	return slices.DeleteFunc(slices.Clone(t), func(s Setting) bool { return s.Option == "" })
-}
-
 // Options returns the keys of the options.
 func (t Table) Options() (keys []options.Key) {
-	for _, s := range t.ofContainers() {
-		keys = append(keys, options.Key{Name: s.Option, Bool: s.Bool})
+	for _, s := range t {
+		if s.Option != "" {
+			keys = append(keys, options.Key{Name: s.Option, Bool: s.Bool})
+		}
 	}
 	return keys
 }
 
 // Names returns the annotations of a container without Prefix, in alphabetical order.
 func (t Table) Names() (names []string) {
-	for _, s := range t.ofContainers() {
-		names = append(names, s.Name)
+	for _, s := range t {
+		if s.Option != "" {
+			names = append(names, s.Name)
+		}
 	}
 	slices.Sort(names)
 	return names
@@ -87,11 +85,14 @@ func (t Table) List(annotations map[string]string, o options.Options) []inspect.
 	fromOptions := cmp.Or(o.File, inspect.FromOption)
 	var list []inspect.Setting
 	values := t.values(annotations, o, "", "")
-	for _, s := range t.ofContainers() {
+	for _, s := range t {
 		shown := inspect.Setting{Name: s.Name, Option: s.Option, Value: s.Default, Origin: inspect.FromDefault}
-		if v := values.Of(s.Name); v.ByAnnotation {
+		switch v := values.Of(s.Name); {
+		case s.Option == "":
+			continue
+		case v.ByAnnotation:
 			shown.Value, shown.Origin = v.Text, inspect.FromAnnotation
-		} else if v.IsSet() {
+		case v.IsSet():
 			shown.Value, shown.Origin = v.Text, fromOptions
 		}
 		list = append(list, shown)
@@ -106,8 +107,8 @@ func (t Table) List(annotations map[string]string, o options.Options) []inspect.
 	return list
 }
 
-// CheckAnnotations refuses those that nobody reads, since a misspelt one must not be silently ignored. What is read
-// from a pod or from a container is allowed on both: CRI passes annotations of a pod on to its containers.
+// CheckAnnotations refuses those that nobody reads, such as misspelt ones. Those of pods and of containers are allowed on
+// both: CRI passes annotations of a pod on to its containers.
 func (t Table) CheckAnnotations(annotations map[string]string) error {
 	var known []string
 	for _, s := range t {
@@ -122,17 +123,15 @@ func (t Table) CheckAnnotations(annotations map[string]string) error {
 	return nil
 }
 
-// libcontainerAnnotations are annotations that libcontainer reads: properties of the container's unit of systemd, with
-// which the machine can be powered off when the container ends (CVE-2024-3154), and a file with options of CRIU, which
-// is run as root. Annotations that begin with such a name and a dot are meant too.
+// libcontainerAnnotations are annotations that libcontainer reads, and those below them: properties of the container's
+// unit, which can power the machine off (CVE-2024-3154), and a file with options of CRIU, which is run as root.
 var libcontainerAnnotations = []string{"org.criu.config", "org.systemd.property"}
 
 // harmlessProperties of a unit change nothing but the unit. Clients set them.
 var harmlessProperties = []string{"CollectMode", "Delegate", "KillSignal", "TimeoutStopUSec"}
 
 // scalar matches what a harmless property can be, in GVariant's text format. On other texts the parser behind
-// libcontainer never returns (a digit that is not ASCII), needs memory without bound, or panics. It is compiled when a
-// container has properties: no other start of the shim pays for it.
+// libcontainer never returns (a digit that is not ASCII), needs memory without bound, or panics.
 var scalar = sync.OnceValue(func() *regexp.Regexp {
 	const number = `[+-]?(0x[0-9a-fA-F]+|[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?)`
 	const text = `'([ -&(-[\]-~]|\\[ -~])*'|"([ !#-[\]-~]|\\[ -~])*"` // printable ASCII, quotes and backslashes after one
@@ -140,8 +139,7 @@ var scalar = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^ *` + typed + `(true|false|` + number + `|` + text + `) *$`)
 })
 
-// checkUnsafe refuses unsafe annotations that are not allowed. The author of a container's configuration need not be
-// the one who configures the machine: that of a pod is written by those who may create pods.
+// checkUnsafe refuses unsafe annotations that are not allowed: who may create pods need not be root of the machine.
 func (t Table) checkUnsafe(annotations map[string]string, o options.Options) error {
 	allowed := o.AllowUnsafeAnnotations
 	unsafe := slices.Concat(t.Unsafe(), libcontainerAnnotations)
