@@ -222,6 +222,7 @@ const hangTimeout = time.Second
 // dead. No other error proves that: this process or the shim may lack descriptors or memory, and connections to a
 // process that is dying are reset. So Serves tries again until ctx ends, which is an error.
 func Serves(ctx context.Context, socket, id string) (bool, error) {
+	var last error
 	for {
 		hangs, cancel := context.WithTimeout(ctx, hangTimeout)
 		err := ping(hangs, socket, id)
@@ -232,11 +233,13 @@ func Serves(ctx context.Context, socket, id string) (bool, error) {
 			return true, nil
 		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
 			return false, nil
+		case last == nil || !errors.Is(err, context.DeadlineExceeded): // a try that was cut short says nothing
+			last = err
 		}
 		select {
 		case <-time.After(5 * time.Millisecond): // one that was killed is dead by then
 		case <-ctx.Done():
-			return false, fmt.Errorf("socket %s: neither an answer nor a refusal: %w: %w", socket, err, errdefs.ErrUnavailable)
+			return false, fmt.Errorf("socket %s: neither an answer nor a refusal: %w: %w", socket, last, errdefs.ErrUnavailable)
 		}
 	}
 }
