@@ -84,10 +84,11 @@ func (k *kernel) write(s Set) error {
 
 // Union returns what is in s or in t.
 func (s Set) Union(t Set) Set {
-	for i := range s.bits {
-		s.bits[i] |= t.bits[i]
+	m, other := s.members(), t.members()
+	for n := range m {
+		m[n] = m[n] || other[n]
 	}
-	return s
+	return m.set()
 }
 
 // Whatever the state, the kernel accepts the list that is assigned, and all tasks run within the list then. Bytes of
@@ -96,7 +97,13 @@ func FuzzAssign(f *testing.F) {
 	f.Add(byte(0xff), byte(0), byte(0x3), byte(0), []byte{0x0f, 0, 0x0c, 0, 0x08, 1})
 	f.Add(byte(0xff), byte(0x30), byte(0xf0), byte(0xf0), []byte{0, 0, 0x0c, 0})
 	f.Fuzz(func(t *testing.T, online, exclusive, source, requested byte, cgroups []byte) {
-		one := func(b byte) Set { return Set{[Limit / 8]byte{b}} }
+		one := func(b byte) Set {
+			var m members
+			for n := range 8 {
+				m[n] = b>>n&1 == 1
+			}
+			return m.set()
+		}
 		k := &kernel{lends: one(online &^ exclusive), exclusive: one(exclusive)}
 		for pair := range slices.Chunk(cgroups[:min(len(cgroups), 16)&^1], 2) {
 			k.requested = append(k.requested, one(pair[0]))

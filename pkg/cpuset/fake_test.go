@@ -108,9 +108,9 @@ type gate struct {
 func newGate() *gate { return &gate{changed: make(chan struct{}, 1)} }
 
 // open opens the gate, again after it was closed.
-func (g *gate) open() (cpuset.Notifier, error) {
+func (g *gate) open() cpuset.Notifier {
 	g.closed = make(chan struct{})
-	return g, nil
+	return g
 }
 
 // tell does what a change does.

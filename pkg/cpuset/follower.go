@@ -54,7 +54,6 @@ const (
 type follower struct {
 	Request
 	state   State
-	root    string    // of the hierarchy
 	own     uint64    // inode of the container's cgroup
 	inode   uint64    // of the source, 0 when it was gone
 	since   time.Time // when the source was found made again, zero if it is the first one
@@ -69,7 +68,7 @@ func newFollower(root string, c Request) (*follower, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &follower{Request: c, state: State{Source: source}, root: root, own: inode(c.Dir), inode: inode(source)}
+	f := &follower{Request: c, state: State{Source: source}, own: inode(c.Dir), inode: inode(source)}
 	if source == filepath.Dir(c.Dir) {
 		// Before 5.17 nobody can take CPUs from a cgroup while one in it asks for them: EBUSY. A container without a list of
 		// its own has all that its parent has.
@@ -105,13 +104,6 @@ func (f *follower) follow(r resource, last *Set) error {
 		return fmt.Errorf("%s of %s, which was made again, is not written yet: %w",
 			r, source.dir, errdefs.ErrFailedPrecondition)
 	}
-	giver, err := f.giver(source, r)
-	if err == nil {
-		err = giver.canBeUsed(r)
-	}
-	if err != nil {
-		return err
-	}
 	parent, err := observe(filepath.Dir(f.Dir), r)
 	if err != nil {
 		return err
@@ -124,28 +116,13 @@ func (f *follower) follow(r resource, last *Set) error {
 	if err != nil {
 		return err
 	}
-	if f.inherits && destination.requested.Empty() {
-		*last = wanted
-		return nil
-	}
-	if destination.requested != wanted {
+	if keeps := f.inherits && destination.requested.Empty(); destination.requested != wanted && !keeps {
 		if err := f.write(r, wanted); err != nil {
 			return err
 		}
 	}
 	*last = wanted
 	return nil
-}
-
-// giver returns the cgroup whose list the source has: its own, or that of the nearest ancestor that has one.
-func (f *follower) giver(source node, r resource) (node, error) {
-	for source.requested.Empty() && below(filepath.Dir(source.dir), f.root) {
-		var err error
-		if source, err = observe(filepath.Dir(source.dir), r); err != nil {
-			return node{}, err
-		}
-	}
-	return source, nil
 }
 
 // write writes the container's list, in one call since the kernel takes each call as a whole list. A cgroup that is
@@ -178,20 +155,16 @@ func (f *follower) notifyApplied(ctx context.Context) error {
 
 // recordResult keeps the result of a reconciliation and logs it if it differs from the last one.
 func (f *follower) recordResult(err error) {
-	if errors.Is(err, errChanging) {
-		f.log().WithError(err).Debug("cpuset is kept for now")
-		return
-	}
 	before := f.state.Err
 	f.state.Err = err
-	switch {
-	case err == nil && before == nil, err != nil && before != nil && err.Error() == before.Error():
-	case err == nil:
-		f.log().WithField("cpus", f.state.CPUs).Info("cpuset follows its source again")
+	switch entry := f.log().WithField("cpus", f.state.CPUs); {
+	case err == nil && before != nil:
+		entry.Info("cpuset follows its source again")
+	case err == nil, before != nil && err.Error() == before.Error():
 	case !isDir(f.Dir): // the container is about to be removed
-		f.log().WithError(err).Debug("cpuset is kept")
+		entry.WithError(err).Debug("cpuset is kept")
 	default:
-		f.log().WithError(err).WithField("cpus", f.state.CPUs).Warn("cpuset is kept")
+		entry.WithError(err).Warn("cpuset is kept")
 	}
 }
 
@@ -199,25 +172,22 @@ func (f *follower) log() *log.Entry {
 	return log.L.WithFields(log.Fields{"container": f.ID, "source": f.state.Source, "writes": f.state.Writes})
 }
 
-// files returns the files whose changes may change or undo the assignment, with duplicates.
-func (f *follower) files(root string) []string {
-	var files []string
-	for _, dir := range append(ancestors(root, f.state.Source), ancestors(root, f.Dir)...) {
-		files = append(files, filepath.Join(dir, string(cpus)), filepath.Join(dir, string(cpus)+".partition"))
-		if f.Mems {
-			files = append(files, filepath.Join(dir, string(mems)))
+// watched returns the files whose changes may change or undo the assignment, and the directory in which the source may
+// be made: the parent of the source or, while that is gone, the nearest ancestor that exists.
+func (f *follower) watched(root string) (files []string, dir string) {
+	for _, end := range []string{f.state.Source, f.Dir} {
+		for dir := end; below(dir, root); dir = filepath.Dir(dir) {
+			files = append(files, filepath.Join(dir, string(cpus)), filepath.Join(dir, partitionFile))
+			if f.Mems {
+				files = append(files, filepath.Join(dir, string(mems)))
+			}
 		}
 	}
-	return files
-}
-
-// watchedDir returns the parent directory of the source or, while that is gone, the nearest ancestor that exists.
-func (f *follower) watchedDir(root string) string {
-	dir := filepath.Dir(f.state.Source)
+	dir = filepath.Dir(f.state.Source)
 	for below(dir, root) && !isDir(dir) {
 		dir = filepath.Dir(dir)
 	}
-	return dir
+	return files, dir
 }
 
 // inode returns the inode number of a directory, or 0 if there is none. It differs after the directory was made again.
@@ -230,16 +200,16 @@ func inode(dir string) uint64 {
 // Parent as a source is the parent of the container's cgroup, which is the pod's.
 const Parent = "parent"
 
-// locate returns the absolute path of a source for the destination dir. It exists and is below root without symbolic
-// links. A source that does not exist gives errdefs.ErrNotFound, one that is not allowed errdefs.ErrInvalidArgument.
+// locate returns the absolute path of a source for the destination dir. A source that does not exist gives
+// errdefs.ErrNotFound, one that is not allowed errdefs.ErrInvalidArgument.
 func locate(root, source, dir string) (string, error) {
 	refuse := func(why string) (string, error) {
 		return "", fmt.Errorf("cpuset source %q: %s: %w", source, why, errdefs.ErrInvalidArgument)
 	}
 	path := filepath.Join(root, source)
 	switch {
-	case dir != filepath.Clean(dir) || !below(dir, root):
-		return "", fmt.Errorf("cgroup %q: must be a clean path below %s: %w", dir, root, errdefs.ErrInvalidArgument)
+	case !below(dir, root):
+		return "", fmt.Errorf("cgroup %q: must be below %s: %w", dir, root, errdefs.ErrInvalidArgument)
 	case source == Parent:
 		return filepath.Dir(dir), nil
 	case slices.Contains(strings.Split(source, "/"), ".."):
@@ -249,26 +219,14 @@ func locate(root, source, dir string) (string, error) {
 	case path == dir || below(path, dir):
 		return refuse("must not be the container's own cgroup or in it")
 	}
-	real, err := filepath.EvalSymlinks(path)
-	switch {
+	switch info, err := os.Stat(path); {
 	case errors.Is(err, os.ErrNotExist):
 		return "", fmt.Errorf("cpuset source %q: cgroup %s: %w", source, path, errdefs.ErrNotFound)
-	case err != nil:
-		return refuse("must be a directory, without symbolic links: " + err.Error())
-	case real != path || !isDir(path):
-		return refuse("must be a directory, without symbolic links")
+	case err != nil || !info.IsDir():
+		return refuse("must be a directory")
 	}
 	return path, nil
 }
 
 // below reports whether the clean path is inside dir.
 func below(path, dir string) bool { return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
-
-// ancestors returns dir and the directories above it up to root, which has no list and is left out.
-func ancestors(root, dir string) []string {
-	var dirs []string
-	for ; below(dir, root); dir = filepath.Dir(dir) {
-		dirs = append(dirs, dir)
-	}
-	return dirs
-}

@@ -96,7 +96,7 @@ func (h *Hook) Created(ctx context.Context, c process.RuntimeContainer, _ proces
 // should end.
 func (h *Hook) BeforeUpdate(r *specs.LinuxResources) {
 	if h.pinning = !h.pinned && h.overruled(r); h.pinning {
-		h.reconciler.Pin(h.id)
+		h.reconciler.Pin(h.id, true)
 	}
 }
 
@@ -105,7 +105,7 @@ func (h *Hook) AfterUpdate(err error) {
 	switch {
 	case !h.pinning:
 	case err != nil:
-		h.reconciler.Unpin(h.id)
+		h.reconciler.Pin(h.id, false)
 	default:
 		h.pinned = true
 	}

@@ -159,7 +159,7 @@ func TestKernel_ReactionTime(t *testing.T) {
 	r := w.reconciler()
 	add(t, r, w.follow(w.source("shared")))
 	w.wantCPUs("after Add", "pod/c1", "0-1")
-	n := inotify(t)
+	n := cpuset.Inotify()
 	defer n.Close()
 	testx.Must(t, n.Watch([]string{w.path("pod/c1/cpuset.cpus")}, nil))
 	var took []time.Duration

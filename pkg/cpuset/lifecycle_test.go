@@ -23,7 +23,7 @@ func TestRemoveAndStop_NothingIsWrittenAfterThem(t *testing.T) {
 	for name, end := range map[string]func(r *cpuset.Reconciler){
 		"Remove": func(r *cpuset.Reconciler) { r.Remove("c1"); r.Remove("c1"); r.Remove("unknown") },
 		"Stop":   func(r *cpuset.Reconciler) { r.Stop(); r.Stop(); r.Remove("c1") },
-		"Pin":    func(r *cpuset.Reconciler) { r.Pin("c1"); r.Pin("c1"); r.Pin("unknown") },
+		"Pin":    func(r *cpuset.Reconciler) { r.Pin("c1", true); r.Pin("c1", true); r.Pin("unknown", true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestReconciler_HasOneGoroutineWhileContainersFollow(t *testing.T) {
 		w := plant(t)
 		w.mkdir("pod/c2", "", "0-7")
 		var gates []*gate
-		r := cpuset.New(w.root, func() (cpuset.Notifier, error) {
+		r := cpuset.New(w.root, func() cpuset.Notifier {
 			gates = append(gates, newGate())
 			return gates[len(gates)-1].open()
 		})
@@ -83,7 +83,7 @@ func TestPin_TheContainerIsLeftAlone(t *testing.T) {
 		w.mkdir("pod/c2", "", "0-7")
 		add(w, r, w.follow("shared"))
 		add(w, r, cpuset.Request{ID: "c2", Source: "shared", Dir: w.path("pod/c2")})
-		r.Pin("c1")
+		r.Pin("c1", true)
 		w.write("pod/c1", "cpuset.cpus", "7")
 		w.assign("shared", "3")
 		g.tell()
@@ -93,7 +93,7 @@ func TestPin_TheContainerIsLeftAlone(t *testing.T) {
 		if got := state(w, r, "c1"); !got.Pinned || got.Err != nil {
 			w.Errorf("State = %+v, want it pinned", got)
 		}
-		r.Unpin("c1")
+		r.Pin("c1", false)
 		w.wantCPUs("unpinned", "pod/c1", "3")
 		if got := state(w, r, "c1"); got.Pinned || got.CPUs != set(w, "3") {
 			w.Errorf("State = %+v, want 3 and not pinned", got)
@@ -183,8 +183,8 @@ func TestApply_IsCalledOnceForEachAssignment(t *testing.T) {
 		u.set(nil, false)
 		time.Sleep(late + soon)
 		u.wantCalls(w, "when it works again", "0-1/0-1 2/0-1")
-		r.Pin("c1")
-		r.Unpin("c1")
+		r.Pin("c1", true)
+		r.Pin("c1", false)
 		u.wantCalls(w, "after a pin", "0-1/0-1 2/0-1 2/0-1")
 	})
 }
@@ -216,29 +216,17 @@ func TestApply_ThatHangsIsBounded(t *testing.T) {
 }
 
 func TestReconcile_WithoutNotificationFollowsLateAndSaysSoOnce(t *testing.T) {
-	for name, open := range map[string]func() (cpuset.Notifier, error){
-		"no notifier": func() (cpuset.Notifier, error) { return nil, errdefs.ErrResourceExhausted },
-		"no watches": func() (cpuset.Notifier, error) {
-			g := newGate()
-			g.fail = errdefs.ErrResourceExhausted
-			return g.open()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l, w := listen(t), plant(t)
-				r := cpuset.New(w.root, open)
-				add(t, r, w.follow("shared"))
-				w.assign("shared", "4")
-				time.Sleep(3 * late)
-				w.wantCPUs(name, "pod/c1", "4")
-				if got := l.at("warning"); len(got) != 1 {
-					t.Errorf("warnings %q, want one", got)
-				}
-				r.Stop()
-			})
-		})
-	}
+	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
+		l := listen(w)
+		g.fail = errdefs.ErrResourceExhausted
+		add(w, r, w.follow("shared"))
+		w.assign("shared", "4")
+		time.Sleep(3 * late)
+		w.wantCPUs("without notification", "pod/c1", "4")
+		if got := l.at("warning"); len(got) != 1 {
+			w.Errorf("warnings %q, want one", got)
+		}
+	})
 }
 
 // A kernel's default is 128 instances for all of root, and a node has 110 pods.
@@ -247,18 +235,16 @@ func TestReconcile_OfAPodTakesNoScarceInstance(t *testing.T) {
 	testx.Must(t, err)
 	scarce := len(strings.TrimSpace(string(text))) < len("1024")
 	for source, want := range map[string]bool{cpuset.Parent: !scarce, "shared": true} {
-		synctest.Test(t, func(t *testing.T) {
-			w, g, opened := plant(t), newGate(), false
-			r := cpuset.New(w.root, func() (cpuset.Notifier, error) { opened = true; return g.open() })
-			add(t, r, w.follow(source))
-			if opened != want {
-				t.Errorf("a notifier for source %s: %t, want %t", source, opened, want)
+		bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
+			add(w, r, w.follow(source))
+			if watches := g.watches(w.root, "pod/c1/cpuset.cpus"); watches != want {
+				w.Errorf("with source %s something is watched: %t, want %t", source, watches, want)
 			}
 			another := w.follow("shared")
 			another.ID = "c2"
-			add(t, r, another)
-			if r.Stop(); !opened {
-				t.Error("no notifier once another container follows a source that is no parent")
+			add(w, r, another)
+			if !g.watches(w.root, "pod/c1/cpuset.cpus") {
+				w.Error("nothing is watched once another container follows a source that is no parent")
 			}
 		})
 	}
@@ -269,7 +255,7 @@ func TestStop_LaterReconciliationDoesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, g := plant(t), newGate()
 		opened := 0
-		r := cpuset.New(w.root, func() (cpuset.Notifier, error) { opened++; return g.open() })
+		r := cpuset.New(w.root, func() cpuset.Notifier { opened++; return g.open() })
 		add(t, r, w.follow("shared"))
 		w.mkdir("pod/c2", "", "0-7")
 		u := &unit{hang: true}

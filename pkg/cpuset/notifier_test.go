@@ -4,6 +4,7 @@
 package cpuset_test
 
 import (
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -23,11 +24,24 @@ func openFiles(tb testing.TB) int {
 	return len(entries)
 }
 
-func inotify(tb testing.TB) cpuset.Notifier {
+// closeOne opens what Go's poller keeps.
+func closeOne(tb testing.TB) {
 	tb.Helper()
-	n, err := cpuset.Inotify()
-	testx.Must(tb, err)
-	return n
+	n := cpuset.Inotify()
+	testx.Must(tb, errors.Join(n.Watch([]string{tb.TempDir()}, nil), n.Close()))
+}
+
+// The first watch opens the instance, which the goroutine that waits must not oversleep.
+func TestInotify_WaitEndsWhenTheFirstWatchIsMade(t *testing.T) {
+	w, n := plant(t), cpuset.Inotify()
+	defer n.Close()
+	changed := make(chan bool)
+	go func() { changed <- told(n) }() // joined below
+	testx.Must(t, n.Watch([]string{w.path("shared/cpuset.cpus")}, nil))
+	w.write("shared", "cpuset.cpus", "3")
+	if !<-changed {
+		t.Error("not told of a write after the first watch")
+	}
 }
 
 // told reports whether Wait returns for a change, rather than after a timeout that is long.
@@ -45,7 +59,7 @@ func quiet(n cpuset.Notifier) bool {
 
 func TestInotify_ReportsWritesAndDirectories(t *testing.T) {
 	w := plant(t)
-	n := inotify(t)
+	n := cpuset.Inotify()
 	defer n.Close()
 	file, missing := w.path("shared/cpuset.cpus"), w.path("later/cpuset.cpus")
 	watch := func() {
@@ -101,19 +115,17 @@ func TestInotify_ReportsWritesAndDirectories(t *testing.T) {
 }
 
 func TestInotify_CloseEndsWaitAndLeavesNothing(t *testing.T) {
-	inotify(t).Close() // opens what Go's poller keeps
+	closeOne(t)
 	before := openFiles(t)
-	n := inotify(t)
-	ended := make(chan bool)
-	go func() { ended <- n.Wait(patience) }() // joined below
-	if err := n.Close(); err != nil {
-		t.Error(err)
-	}
-	if <-ended {
-		t.Error("Wait = true after Close, want false")
-	}
-	if n.Wait(patience) {
-		t.Error("Wait after Close = true, want false")
+	for _, files := range [][]string{nil, {t.TempDir()}} { // without an instance, and with one
+		n := cpuset.Inotify()
+		testx.Must(t, n.Watch(files, nil))
+		ended := make(chan bool)
+		go func() { ended <- n.Wait(patience) }() // joined below
+		testx.Must(t, n.Close())
+		if <-ended || n.Wait(patience) {
+			t.Errorf("Wait while watching %q = true after Close, want false", files)
+		}
 	}
 	if got := openFiles(t); got > before {
 		t.Errorf("%d descriptors are open, want %d", got, before)
@@ -122,7 +134,7 @@ func TestInotify_CloseEndsWaitAndLeavesNothing(t *testing.T) {
 
 // All of it with the real notifier, in a directory.
 func TestInotify_ReconcilerFollowsThroughIt(t *testing.T) {
-	inotify(t).Close()
+	closeOne(t)
 	before := openFiles(t)
 	w := plant(t)
 	r := cpuset.New(w.root, cpuset.Inotify)

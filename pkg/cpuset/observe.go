@@ -4,11 +4,10 @@
 package cpuset
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/containerd/errdefs"
 
@@ -21,110 +20,73 @@ type resource string
 const (
 	cpus resource = "cpuset.cpus"
 	mems resource = "cpuset.mems"
+
+	partitionFile = "cpuset.cpus.partition"
 )
 
 type node struct {
 	dir       string
 	requested Set    // what the file of the resource says; empty inherits
 	effective Set    // what the tasks of the cgroup have
-	partition string // cpuset.cpus.partition: member, root or isolated, with the reason if invalid
+	partition string // member, root or isolated, with the reason if invalid
+}
+
+// usable reports whether a cgroup has something of what it asks for. Otherwise what it has is not an assignment, but
+// what the kernel lends it from its parent; or somebody wrote between two reads.
+func (n node) usable() bool {
+	return n.requested.Empty() || !n.requested.Intersect(n.effective).Empty()
 }
 
 // assign returns what the destination is to have: what both the source and the destination's parent have. An error,
 // always errdefs.ErrFailedPrecondition, says why the destination must keep what it has.
 func assign(r resource, source, parent, destination node) (Set, error) {
+	refuse := func(format string, args ...any) (Set, error) {
+		return Set{}, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), errdefs.ErrFailedPrecondition)
+	}
 	wanted := source.effective.Intersect(parent.effective)
 	switch {
+	case !source.usable():
+		return refuse("%s %q of %s: none of these can be used now", r, source.requested, source.dir)
 	case destination.partition != "member":
-		return Set{}, fmt.Errorf("%s.partition of %s is %q: must be member to follow a source: %w",
-			cpus, destination.dir, destination.partition, errdefs.ErrFailedPrecondition)
+		return refuse("%s of %s is %q: must be member to follow a source",
+			partitionFile, destination.dir, destination.partition)
 	case source.effective.Empty():
-		return Set{}, fmt.Errorf("%s.effective of %s is empty: %w", r, source.dir, errdefs.ErrFailedPrecondition)
+		return refuse("%s.effective of %s is empty", r, source.dir)
 	case wanted.Empty():
-		return Set{}, fmt.Errorf("%s.effective of %s is %q: has nothing of the source's %q: %w",
-			r, parent.dir, parent.effective, source.effective, errdefs.ErrFailedPrecondition)
+		return refuse("%s.effective of %s is %q: has nothing of the source's %q",
+			r, parent.dir, parent.effective, source.effective)
 	}
 	return wanted, nil
-}
-
-// canBeUsed returns an error if nothing that n asks for can be used: what n and cgroups in it then have is not an
-// assignment, but what the kernel lends them from n's parent.
-func (n node) canBeUsed(r resource) error {
-	if !(lists{n.requested, n.effective}.contradict()) {
-		return nil
-	}
-	return fmt.Errorf("%s %q of %s: none of these can be used now: %w",
-		r, n.requested, n.dir, errdefs.ErrFailedPrecondition)
 }
 
 // observe reads what dir has of the resource. A directory that is gone gives errdefs.ErrNotFound, one without the
 // cpuset controller errdefs.ErrFailedPrecondition. The root of the hierarchy, which has no list and is no partition,
 // inherits.
 func observe(dir string, r resource) (node, error) {
-	l, err := readStable(func() (l lists, err error) {
-		if l.requested, err = readRequested(dir, r); err == nil {
-			l.effective, err = readList(dir, string(r)+".effective")
+	const tries = 4 // somebody may write between two reads
+	n := node{dir: dir}
+	var err error
+	for range tries {
+		if n.requested, err = readList(dir, string(r)); err == nil || cgroup.IsGone(err) {
+			n.effective, err = readList(dir, string(r)+".effective")
 		}
-		return l, err
-	})
+		if err != nil || n.usable() {
+			break
+		}
+	}
+	if err == nil {
+		n.partition, err = readLine(dir, partitionFile)
+		if cgroup.IsGone(err) { // the root, and kernels before 5.0
+			n.partition, err = "member", nil
+		}
+	}
 	switch {
 	case cgroup.IsGone(err) && !isDir(dir):
-		return node{}, fmt.Errorf("cgroup %s: %w", dir, errdefs.ErrNotFound)
+		err = fmt.Errorf("cgroup %s: %w", dir, errdefs.ErrNotFound)
 	case cgroup.IsGone(err):
-		return node{}, fmt.Errorf("cgroup %s has no cpuset controller: %w", dir, errdefs.ErrFailedPrecondition)
-	case errors.Is(err, errChanging):
-		return node{}, fmt.Errorf("%s of %s: %w", r, dir, err)
-	case err != nil:
-		return node{}, err
-	}
-	n := node{dir: dir, requested: l.requested, effective: l.effective}
-	n.partition, err = readLine(dir, string(cpus)+".partition")
-	if cgroup.IsGone(err) { // the root, and kernels before 5.0
-		n.partition, err = "member", nil
+		err = fmt.Errorf("cgroup %s has no cpuset controller: %w", dir, errdefs.ErrFailedPrecondition)
 	}
 	return n, err
-}
-
-// lists are what a cgroup asks for, and what it has.
-type lists struct{ requested, effective Set }
-
-// contradict reports whether a cgroup has nothing of what it asks for. That is so while all of it is offline, and seems
-// so if somebody writes between two reads.
-func (l lists) contradict() bool {
-	return !l.requested.Empty() && l.requested.Intersect(l.effective).Empty()
-}
-
-// errChanging says that a cgroup was written during each read. The last write triggers another reconciliation.
-var errChanging = fmt.Errorf("it changes all the time: %w", errdefs.ErrUnavailable)
-
-// readStable reads until the lists are consistent. A contradiction counts if it persists.
-func readStable(read func() (lists, error)) (lists, error) {
-	const tries, enough = 12, 3
-	var before lists
-	same := 0
-	for range tries {
-		now, err := read()
-		if err != nil || !now.contradict() {
-			return now, err
-		}
-		if now != before {
-			before, same = now, 0
-		}
-		if same++; same == enough {
-			return now, nil
-		}
-	}
-	return lists{}, errChanging
-}
-
-// readRequested reads what a cgroup asks for: nothing if there is no file, as in the root and where the controller is
-// off.
-func readRequested(dir string, r resource) (Set, error) {
-	set, err := readList(dir, string(r))
-	if cgroup.IsGone(err) {
-		return Set{}, nil
-	}
-	return set, err
 }
 
 func readList(dir, file string) (Set, error) {
@@ -140,13 +102,9 @@ func readList(dir, file string) (Set, error) {
 }
 
 func readLine(dir, file string) (string, error) {
-	b, err := os.ReadFile(filepath.Join(dir, file))
-	return firstLine(b), err
-}
-
-func firstLine(text []byte) string {
-	line, _, _ := bytes.Cut(text, []byte{'\n'})
-	return string(line)
+	text, err := os.ReadFile(filepath.Join(dir, file))
+	line, _, _ := strings.Cut(string(text), "\n")
+	return line, err
 }
 
 func isDir(path string) bool {

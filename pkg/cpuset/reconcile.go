@@ -2,36 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cpuset keeps the CPUs, and if asked the memory nodes, of containers equal to those of a source cgroup, as
-// long as the container exists, also when the source changes. It is for cgroup v2 only.
-//
-// A cpuset in the specification or by Task.Update takes precedence: [Hook] does not Add the container, or Pins it.
-//
-// # What is copied, and when not
+// long as the container exists, also when the source changes. It is for cgroup v2 only; docs/cpuset.md has the rules.
 //
 // The source's cpuset.cpus.effective is what it has. Its cpuset.cpus is what somebody asked for, including CPUs that
 // are offline, denied by an ancestor, or taken by a partition. The destination gets those that its own parent has as
-// well. It could not use the rest, and asking for CPUs of a partition next to it invalidates that partition on kernels
-// without commit 2a3602030d80.
+// well: asking for CPUs of a partition next to it invalidates that partition on kernels without commit 2a3602030d80.
+// Only the container's own cgroup is written; the kernel masks those nested in it.
 //
-// The destination keeps what it has, and State says why, while the source is gone, its list is empty or unreadable,
-// none of its CPUs is usable (the kernel then lends it those of its parent, which are not an assignment; a source
-// without a list has that of an ancestor) or in the destination's parent, and while the destination is a partition
-// root. A source that was made again has a second to get a list, which its maker writes after mkdir. In Add each of
-// these is an error.
-//
-// Only the container's own cgroup is written. The kernel masks those nested in it, except before Linux 5.17: there it
-// refuses a list without the CPUs that nested cgroups ask for, and the container keeps what it has. Parents are never
-// written.
-//
-// # What the kernel tells
-//
-// inotify reports control files that a process writes. So cpuset.cpus and cpuset.cpus.partition of the source, the
-// destination and their ancestors are watched, and the directory of the source. It reports nothing when the kernel
-// computes a new value: hot-plug of a CPU, a partition made next to the source. For these cases everything is read
-// again every 1 to 3 seconds. That is the whole cost of being idle: some ten small files for each container. It also
-// helps when a user's inotify instances are used up.
-//
-// # Goroutines and locks
+// inotify reports control files that a process writes. It reports nothing when the kernel computes a new value, such as
+// after hot-plug of a CPU, so everything is read again every 1 to 3 seconds: some ten small files for each container.
 //
 // A Reconciler has one goroutine, from its first container to its last or to Stop; Remove and Stop join it. cgroupLock
 // is held over everything that reads or writes cgroups, so after Remove, Pin or Stop nothing is written any more.
@@ -54,7 +33,7 @@ import (
 // Reconciler keeps the cpusets of containers equal to those of their sources. Its methods are safe for concurrent use.
 type Reconciler struct {
 	root string
-	open func() (Notifier, error)
+	open func() Notifier
 
 	cgroupLock chan struct{} // holds one element while somebody reads or writes cgroups, and guards the next four
 	stopped    bool
@@ -67,7 +46,7 @@ type Reconciler struct {
 
 // New returns a Reconciler for the cgroup v2 hierarchy at root, a path without symbolic links. open is Inotify except
 // in tests. It does nothing before Add.
-func New(root string, open func() (Notifier, error)) *Reconciler {
+func New(root string, open func() Notifier) *Reconciler {
 	return &Reconciler{
 		root: root, open: open,
 		cgroupLock: make(chan struct{}, 1), followers: make(map[string]*follower),
@@ -118,13 +97,9 @@ func (r *Reconciler) Remove(id string) {
 }
 
 // Pin makes a container keep what it has, since it gets a cpuset of its own. After it returns, the container's cgroup
-// is not written until Unpin. It does nothing for an unknown id.
-func (r *Reconciler) Pin(id string) { r.pin(id, true) }
-
-// Unpin undoes Pin, after the container's own cpuset was refused.
-func (r *Reconciler) Unpin(id string) { r.pin(id, false) }
-
-func (r *Reconciler) pin(id string, pinned bool) {
+// is not written until pinned is false again, after the container's own cpuset was refused. It does nothing for an
+// unknown id.
+func (r *Reconciler) Pin(id string, pinned bool) {
 	r.change(func() {
 		f := r.followers[id]
 		if f == nil || f.state.Pinned == pinned {
@@ -134,7 +109,7 @@ func (r *Reconciler) pin(id string, pinned bool) {
 		f.applied = nil // what Apply took may be undone by now
 		if !pinned {
 			r.updateWatches()
-			r.reconcile(context.Background(), f)
+			r.reconcile(f)
 		}
 		r.states.Store(f.ID, f.state)
 	})
@@ -160,15 +135,18 @@ func (r *Reconciler) State(id string) (State, bool) {
 func (r *Reconciler) change(do func()) {
 	r.cgroupLock <- struct{}{}
 	do()
-	var ended *loop
+	var last *loop
 	if len(r.following()) == 0 {
-		ended, r.loop = r.loop, nil
+		last, r.loop = r.loop, nil
 	}
 	<-r.cgroupLock // released first: the goroutine may be waiting for it
-	if ended != nil {
-		ended.end()
-		ended.Wait()
+	if last == nil {
+		return
 	}
+	if err := last.Close(); err != nil {
+		log.L.WithError(err).Warn("cpuset: close the notifier")
+	}
+	last.ended.Wait()
 }
 
 // following returns the containers that follow and are not pinned, in the order of their ids.
@@ -194,61 +172,29 @@ const (
 
 // loop is the goroutine of a Reconciler, which reconciles when the notifier says so.
 type loop struct {
-	sync.WaitGroup
-	notifier Notifier
-	saving   bool // an inotify instance: notifier is a clock
-	cancel   context.CancelFunc
+	Notifier
+	ended sync.WaitGroup
 }
 
-// end has the goroutine end.
-func (l *loop) end() {
-	l.cancel()
-	if err := l.notifier.Close(); err != nil {
-		log.L.WithError(err).Warn("cpuset: close the notifier")
-	}
-}
-
-// begin starts the goroutine, in place of another one that it joins. The pods of a node, which follow their parents,
-// would take all inotify instances of root's where those are few.
-func (r *Reconciler) begin(saving bool, former *loop) {
-	var notifier Notifier = newClock()
-	if !saving {
-		opened, err := r.open()
-		if err != nil {
-			log.L.WithError(err).Warnf("cpuset: changes of sources are seen after up to %v "+
-				"(is fs.inotify.max_user_instances used up?)", resyncMax)
-		} else {
-			notifier = opened
-		}
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	l := &loop{notifier: notifier, saving: saving, cancel: cancel}
-	r.loop = l
-	l.Go(func() { // ends with the last container that follows, or by Stop; change joins it
-		if former != nil {
-			former.Wait()
-		}
-		r.run(ctx, l)
-	})
-	if former != nil {
-		former.end()
-	}
-}
-
-// updateWatches watches what the containers that follow depend on, with the goroutine for it. It is called with
-// cgroupLock held.
+// updateWatches watches what the containers that follow depend on, with the goroutine for it. The pods of a node, which
+// follow their parents, would take all inotify instances of root's where those are few, so they do without. It is called
+// with cgroupLock held.
 func (r *Reconciler) updateWatches() {
-	ofPods := !slices.ContainsFunc(r.following(), func(f *follower) bool { return f.Source != Parent })
-	if r.loop == nil || r.loop.saving && !ofPods {
-		r.begin(ofPods && scarce(), r.loop)
+	if r.loop == nil {
+		l := &loop{Notifier: r.open()}
+		r.loop = l
+		l.ended.Go(func() { r.run(l) }) // ends with the last container that follows, or by Stop; change joins it
 	}
 	var files, dirs []string
-	for _, f := range r.following() {
-		files = append(files, f.files(r.root)...)
-		dirs = append(dirs, f.watchedDir(r.root))
+	fs := r.following()
+	if !scarce() || slices.ContainsFunc(fs, func(f *follower) bool { return f.Source != Parent }) {
+		for _, f := range fs {
+			more, dir := f.watched(r.root)
+			files, dirs = append(files, more...), append(dirs, dir)
+		}
 	}
 	problem := ""
-	if err := r.loop.notifier.Watch(unique(files), unique(dirs)); err != nil {
+	if err := r.loop.Watch(unique(files), unique(dirs)); err != nil {
 		problem = err.Error()
 	}
 	if problem != "" && problem != r.watchError {
@@ -259,43 +205,35 @@ func (r *Reconciler) updateWatches() {
 
 func unique(paths []string) []string { return slices.Compact(slices.Sorted(slices.Values(paths))) }
 
-func (r *Reconciler) run(ctx context.Context, l *loop) {
-	for l.notifier.Wait(resyncMin + rand.N(resyncMax-resyncMin)) { //nolint:gosec // nobody gains by a guess of it
-		r.reconcileAll(ctx, l)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(gap):
-		}
+func (r *Reconciler) run(l *loop) {
+	for l.Wait(resyncMin + rand.N(resyncMax-resyncMin)) { //nolint:gosec // nobody gains by a guess of it
+		r.reconcileAll(l)
+		time.Sleep(gap)
 	}
 }
 
 // reconcileAll reconciles all containers that follow, unless l was ended while it waited for cgroupLock.
-func (r *Reconciler) reconcileAll(ctx context.Context, l *loop) {
+func (r *Reconciler) reconcileAll(l *loop) {
 	r.cgroupLock <- struct{}{}
 	defer func() { <-r.cgroupLock }()
 	if r.loop == l {
 		r.updateWatches()
-		r.reconcile(ctx, r.following()...)
+		r.reconcile(r.following()...)
 	}
 }
 
 // reconcile reconciles containers and records the results. No cgroup waits for the Apply of another. It is called with
 // cgroupLock held.
-func (r *Reconciler) reconcile(ctx context.Context, fs ...*follower) {
-	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+func (r *Reconciler) reconcile(fs ...*follower) {
+	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
 	defer cancel()
 	errs := make([]error, len(fs))
 	for i, f := range fs {
 		errs[i] = f.reconcile()
 	}
 	for i, f := range fs {
-		applied := f.notifyApplied(ctx) // also after an error: CPUs may have followed, and memory nodes not
-		errs[i] = errors.Join(errs[i], applied)
-		if errors.Is(ctx.Err(), context.Canceled) {
-			return // the goroutine is to end
-		}
-		f.recordResult(errs[i])
+		// Also after an error: CPUs may have followed, and memory nodes not.
+		f.recordResult(errors.Join(errs[i], f.notifyApplied(ctx)))
 		r.states.Store(f.ID, f.state)
 	}
 }

@@ -12,13 +12,16 @@ import (
 )
 
 // Limit is larger than the number of any CPU or memory node: a kernel can be built for at most 8192 CPUs
-// (NR_CPUS_RANGE_END in arch/x86/Kconfig; others have fewer) and 1024 nodes. A Set has a bit for each: 1 KiB.
+// (NR_CPUS_RANGE_END in arch/x86/Kconfig; others have fewer) and 1024 nodes.
 const Limit = 8192
 
 // Set is a set of CPUs or memory nodes. It does not change; the zero value is the empty set; == compares.
 type Set struct {
-	bits [Limit / 8]byte // number n is bit n%8 of byte n/8
+	list string // as the kernel prints it
 }
+
+// members has true for each number in a set.
+type members [Limit]bool
 
 // Parse reads a list as the kernel does (bitmap_parselist): numbers and ranges separated by commas or blanks, such as
 // "0-2,8", and ranges of which only the first numbers in each group count, such as "0-31:1/4". The kernel's words "all"
@@ -27,69 +30,56 @@ type Set struct {
 func Parse(list string) (Set, error) {
 	const most = 100 + 6*Limit // kernel/cgroup/cpuset.c, max_write_len
 	if len(list) > most {
-		return Set{}, fmt.Errorf("cpuset %s: has %d bytes: can have %d: %w", quote(list), len(list), most,
+		return Set{}, fmt.Errorf("cpuset: a list has %d bytes: can have %d: %w", len(list), most,
 			errdefs.ErrInvalidArgument)
 	}
-	var s Set
+	var m members
 	separates := func(r rune) bool { return r == ',' || r == ' ' || r == '\t' }
 	for region := range strings.FieldsFuncSeq(strings.TrimSpace(list), separates) {
-		r, ok := parseRegion(region)
-		if !ok {
-			return Set{}, fmt.Errorf("cpuset %s: %s: must be numbers or ranges of them from 0 to %d, "+
-				"such as 0-3,8 or 0-31:1/4: %w", quote(list), quote(region), Limit-1, errdefs.ErrInvalidArgument)
-		}
-		for start := r.first; start <= r.last; start += r.group {
-			for n := start; n < start+r.used && n <= r.last; n++ {
-				s.bits[n/8] |= 1 << (n % 8)
-			}
+		if !m.add(region) {
+			return Set{}, fmt.Errorf("cpuset %.64q: %.64q: must be numbers or ranges of them from 0 to %d, "+
+				"such as 0-3,8 or 0-31:1/4: %w", list, region, Limit-1, errdefs.ErrInvalidArgument)
 		}
 	}
-	return s, nil
+	return m.set(), nil
 }
 
-// region is first-last:used/group: the first used numbers of each group.
-type region struct{ first, last, used, group uint64 }
-
-func parseRegion(text string) (region, bool) {
+// add adds first-last:used/group: the first used numbers of each group. It reports whether text is that.
+func (m *members) add(text string) bool {
 	span, pattern, patterned := strings.Cut(text, ":")
 	from, to, ranged := strings.Cut(span, "-")
 	if !ranged {
 		to = from
 	}
-	r := region{used: 1, group: 1}
-	ok := number(from, &r.first) && number(to, &r.last)
-	if patterned {
-		used, group, _ := strings.Cut(pattern, "/")
-		ok = ok && ranged && number(used, &r.used) && number(group, &r.group)
+	used, group, _ := strings.Cut(pattern, "/")
+	if !patterned {
+		used, group = "1", "1"
 	}
-	return r, ok && r.first <= r.last && r.last < Limit && r.used <= r.group && r.group > 0
-}
-
-// number reads what the kernel takes for a number here: decimal digits, no sign, at most 32 bits.
-func number(text string, n *uint64) bool {
-	v, err := strconv.ParseUint(text, 10, 32)
-	*n = v
-	return err == nil
-}
-
-// quote keeps a message short, whatever the text.
-func quote(text string) string {
-	const most = 64
-	if len(text) > most {
-		return strconv.Quote(text[:most]) + "…"
+	var numbers [4]uint64
+	for i, digits := range []string{from, to, used, group} {
+		var err error
+		if numbers[i], err = strconv.ParseUint(digits, 10, 32); err != nil {
+			return false
+		}
 	}
-	return strconv.Quote(text)
+	first, last, most, step := numbers[0], numbers[1], numbers[2], numbers[3]
+	if patterned && !ranged || first > last || last >= Limit || most > step || step == 0 {
+		return false
+	}
+	for n := first; n <= last; n++ {
+		m[n] = m[n] || (n-first)%step < most
+	}
+	return true
 }
 
-// String returns the list as the kernel prints it, such as "0-2,8", and "" for the empty set. Parse reads it.
-func (s Set) String() string {
+func (m *members) set() Set {
 	var list []byte
 	for n := 0; n < Limit; n++ {
-		if !s.has(n) {
+		if !m[n] {
 			continue
 		}
 		first := n
-		for n+1 < Limit && s.has(n+1) {
+		for n+1 < Limit && m[n+1] {
 			n++
 		}
 		if len(list) > 0 {
@@ -100,29 +90,35 @@ func (s Set) String() string {
 			list = strconv.AppendInt(append(list, '-'), int64(n), 10)
 		}
 	}
-	return string(list)
+	return Set{string(list)}
 }
 
-func (s Set) has(n int) bool { return s.bits[n/8]>>(n%8)&1 == 1 }
+func (s Set) members() (m members) {
+	for region := range strings.SplitSeq(s.list, ",") {
+		m.add(region)
+	}
+	return m
+}
+
+// String returns the list as the kernel prints it, such as "0-2,8", and "" for the empty set. Parse reads it.
+func (s Set) String() string { return s.list }
 
 // Intersect returns what is in s and in t.
-func (s Set) Intersect(t Set) Set {
-	for i := range s.bits {
-		s.bits[i] &= t.bits[i]
-	}
-	return s
-}
+func (s Set) Intersect(t Set) Set { return s.which(t, true) }
 
 // Difference returns what is in s and not in t.
-func (s Set) Difference(t Set) Set {
-	for i := range s.bits {
-		s.bits[i] &^= t.bits[i]
+func (s Set) Difference(t Set) Set { return s.which(t, false) }
+
+func (s Set) which(t Set, isIn bool) Set {
+	m, other := s.members(), t.members()
+	for n := range m {
+		m[n] = m[n] && other[n] == isIn
 	}
-	return s
+	return m.set()
 }
 
 // Subset reports whether t has all of s.
 func (s Set) Subset(t Set) bool { return s.Difference(t).Empty() }
 
 // Empty reports whether there is nothing in s.
-func (s Set) Empty() bool { return s == Set{} }
+func (s Set) Empty() bool { return s.list == "" }

@@ -86,7 +86,7 @@ func TestSet_Algebra(t *testing.T) {
 		if got := s.Intersect(u).String(); got != c.intersect {
 			t.Errorf("Intersect(%q, %q) = %q, want %q", c.s, c.t, got, c.intersect)
 		}
-		if got := s.Difference(u); got != set(t, c.difference) { // == although one was longer
+		if got := s.Difference(u); got != set(t, c.difference) {
 			t.Errorf("Difference(%q, %q) = %q, want %q", c.s, c.t, got, c.difference)
 		}
 		if got, want := s.Subset(u), c.difference == ""; got != want {
