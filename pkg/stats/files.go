@@ -45,26 +45,6 @@ var (
 		{name: "memory.kmem", field: "Memory.Kernel"},
 		{name: "memory.kmem.tcp", field: "Memory.KernelTCP"},
 	}
-	// What counts them depends on the kernel: the I/O scheduler BFQ; the throttle policy, in newer kernels including
-	// nested cgroups, but since Linux 6.10 only for devices with a limit; until Linux 5.0 the scheduler CFQ. The last
-	// in this order that has numbers is used.
-	blkioV1 = []controlFile{
-		{name: "bfq.io_serviced_recursive", field: "IoServicedRecursive"},
-		{name: "bfq.io_service_bytes_recursive", field: "IoServiceBytesRecursive"},
-		{name: "throttle.io_serviced_recursive", field: "IoServicedRecursive", older: "blkio.throttle.io_serviced"},
-		{
-			name: "throttle.io_service_bytes_recursive", field: "IoServiceBytesRecursive",
-			older: "blkio.throttle.io_service_bytes",
-		},
-		{name: "io_serviced_recursive", field: "IoServicedRecursive"},
-		{name: "io_service_bytes_recursive", field: "IoServiceBytesRecursive"},
-		{name: "io_queued_recursive", field: "IoQueuedRecursive", older: "blkio.bfq.io_queued_recursive"},
-		{name: "io_service_time_recursive", field: "IoServiceTimeRecursive", older: "blkio.bfq.io_service_time_recursive"},
-		{name: "io_wait_time_recursive", field: "IoWaitTimeRecursive", older: "blkio.bfq.io_wait_time_recursive"},
-		{name: "io_merged_recursive", field: "IoMergedRecursive", older: "blkio.bfq.io_merged_recursive"},
-		{name: "time_recursive", field: "IoTimeRecursive", older: "blkio.bfq.time_recursive"},
-		{name: "sectors_recursive", field: "SectorsRecursive", older: "blkio.bfq.sectors_recursive"},
-	}
 	commonV2 = []controlFile{
 		{name: "cgroup.controllers"},
 		{name: "cgroup.pressure"},
@@ -94,6 +74,31 @@ var (
 	}
 )
 
+// blkioV1 lists the files about block devices. What counts in them depends on the kernel: the I/O scheduler BFQ; the
+// throttle policy, in newer kernels including nested cgroups, but since Linux 6.10 only for devices with a limit; until
+// Linux 5.0 the scheduler CFQ. The last in this order that has numbers is used.
+func blkioV1() (all []controlFile) {
+	for _, kind := range []struct{ name, field string }{
+		{"io_serviced", "IoServicedRecursive"},
+		{"io_service_bytes", "IoServiceBytesRecursive"},
+		{"io_queued", "IoQueuedRecursive"},
+		{"io_service_time", "IoServiceTimeRecursive"},
+		{"io_wait_time", "IoWaitTimeRecursive"},
+		{"io_merged", "IoMergedRecursive"},
+		{"time", "IoTimeRecursive"},
+		{"sectors", "SectorsRecursive"},
+	} {
+		for _, by := range []string{"blkio.bfq.", "blkio.throttle.", "blkio."} {
+			f := controlFile{name: by + kind.name + "_recursive", field: "Blkio." + kind.field}
+			if by == "blkio.throttle." {
+				f.older = by + kind.name
+			}
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
 // below returns list with prefix before the names and field before the fields.
 func below(prefix, field string, list []controlFile) []controlFile {
 	all := make([]controlFile, 0, len(list))
@@ -105,7 +110,7 @@ func below(prefix, field string, list []controlFile) []controlFile {
 }
 
 func filesV1(c *cgroup.Cgroup) []controlFile {
-	all := append(slices.Clip(commonV1), below("blkio", "Blkio", blkioV1)...)
+	all := append(slices.Clip(commonV1), blkioV1()...)
 	for _, kind := range memoryV1 {
 		all = append(all, below(kind.name, kind.field, counters)...)
 		all = append(all, controlFile{name: kind.name + ".limit_in_bytes", field: kind.field + ".Limit"})

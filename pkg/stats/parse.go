@@ -34,40 +34,29 @@ var otherNames = map[string]string{
 	"max": "failcnt", // v2 hugetlb.SIZE.events
 }
 
-// numbers are the fields of each message that are numbers, by their names in lower case: the kernel's names without
-// underscores, apart from otherNames. They are found when they are first needed.
-var numbers = sync.OnceValue(func() map[reflect.Type]map[string]int {
-	all := map[reflect.Type]map[string]int{}
-	for _, message := range []any{
-		v1.Throttle{},
-		v1.CPUUsage{},
-		v1.MemoryStat{},
-		v1.MemoryOomControl{},
-		v1.RdmaEntry{},
-		v2.CPUStat{},
-		v2.PSIData{},
-		v2.MemoryStat{},
-		v2.MemoryEvents{},
-		v2.HugeTlbStat{},
-		v2.RdmaEntry{},
-		v2.IOEntry{},
-	} {
-		t, index := reflect.TypeOf(message), map[string]int{}
-		for i := range t.NumField() {
-			switch f := t.Field(i); f.Type.Kind() { //nolint:exhaustive // the others are no numbers of the kernel's
-			case reflect.Uint64, reflect.Uint32, reflect.Float64:
-				index[strings.ToLower(f.Name)] = i
-			}
-		}
-		for key, name := range otherNames {
-			if i, ok := index[name]; ok {
-				index[key] = i
-			}
-		}
-		all[t] = index
+// numbers has the index of each number in a message by its name in lower case, for the type of the message.
+var numbers sync.Map
+
+// numbersOf finds the numbers of a message. The names are the kernel's without underscores, apart from otherNames.
+func numbersOf(message reflect.Type) map[string]int {
+	if known, ok := numbers.Load(message); ok {
+		return known.(map[string]int)
 	}
-	return all
-})
+	index := map[string]int{}
+	for i := range message.NumField() {
+		switch f := message.Field(i); f.Type.Kind() { //nolint:exhaustive // the others are no numbers of the kernel's
+		case reflect.Uint64, reflect.Uint32, reflect.Float64:
+			index[strings.ToLower(f.Name)] = i
+		}
+	}
+	for key, name := range otherNames {
+		if i, ok := index[name]; ok {
+			index[key] = i
+		}
+	}
+	numbers.Store(message, index)
+	return index
+}
 
 // tick is the unit of cpuacct.stat (cgroup-v1/cpuacct.rst): USER_HZ is 100 wherever Go runs.
 const tick = uint64(10 * time.Millisecond)
@@ -128,7 +117,7 @@ func number(text []byte, unlimited uint64) (uint64, error) {
 // addPairs adds the values of pairs, such as "a=1 b=2" with between " " and within "=", to the numbers of m. It skips
 // keys that m does not have: each kernel has some more.
 func addPairs(text []byte, between, within string, m reflect.Value) error {
-	fields := numbers()[m.Type()]
+	fields := numbersOf(m.Type())
 	for pair := range bytes.SplitSeq(text, []byte(between)) {
 		key, value, _ := bytes.Cut(bytes.TrimSpace(pair), []byte(within))
 		name := make([]byte, 0, 64) // stays on the stack
@@ -285,19 +274,15 @@ func parseIOStat(text []byte) ([]*v2.IOEntry, error) {
 	var entries []*v2.IOEntry
 	for line := range bytes.Lines(text) {
 		var entry *v2.IOEntry
-		rest := bytes.TrimSpace(line)
-		for {
-			device, after, _ := bytes.Cut(rest, []byte(" "))
-			major, minor, ok := parseDevice(device)
-			if !ok {
-				break
+		for word := range bytes.FieldsSeq(line) {
+			if major, minor, ok := parseDevice(word); ok {
+				entry = &v2.IOEntry{Major: major, Minor: minor}
 			}
-			entry, rest = &v2.IOEntry{Major: major, Minor: minor}, after
 		}
 		if entry == nil {
 			continue
 		}
-		if err := addPairs(rest, " ", "=", reflect.ValueOf(entry).Elem()); err != nil {
+		if err := addPairs(line, " ", "=", reflect.ValueOf(entry).Elem()); err != nil {
 			return nil, fmt.Errorf("%d:%d: %w", entry.Major, entry.Minor, err)
 		}
 		entries = append(entries, entry)

@@ -2,58 +2,34 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package stats reads the metrics of a cgroup as the messages of github.com/containerd/cgroups/v3:
-// io.containerd.cgroups.v1.Metrics on v1 and hybrid, io.containerd.cgroups.v2.Metrics on v2. containerd's collectors
-// and CRI branch on the name. The figures are those of containerd/cgroups. Tests compare them on live cgroups, and say
-// where containerd/cgroups is wrong. The package has readers of
-// its own because containerd/cgroups opens every file for every call, which takes seven times as much CPU time (1.28
-// against 0.19 ms).
-//
-// # Values
+// io.containerd.cgroups.v1.Metrics on v1 and hybrid, io.containerd.cgroups.v2.Metrics on v2. containerd/cgroups opens
+// every file for every call, which takes seven times as much CPU time (1.28 against 0.19 ms). Tests compare the figures
+// on live cgroups, and say where those of containerd/cgroups are wrong.
 //
 //   - No limit: on v2 the largest number of the field's type; on v1 0 for pids, and for memory what the kernel writes,
 //     the largest number of bytes in whole pages.
 //   - A controller that the cgroup does not have is left out of the message, and so is pressure that is not accounted.
-//     On v1 the CPU message has both parts when cpu or cpuacct is there, and memory all four entries: consumers rely on
-//     that.
 //   - A number that the kernel does not have is 0: memory.peak before Linux 5.19, memory.swap.* without swap
 //     accounting, usage and limits of the root.
 //   - Unknown keys and lines are skipped, since kernels add some. A known key whose value is not a number is
 //     errdefs.ErrInternal and names file and key: a wrong figure would be worse than none.
-//
-// The messages have no place for memory.events.local, the other keys of memory.stat, zswap, the events and peak of
-// pids, bytes and operations that were discarded, rsvd of hugetlb, bursts on v1, and misc. Their fields for networks
-// and for tasks by state (taskstats) do not come from files of a cgroup, and stay empty as with the runc shim.
-//
-// # Cost
-//
-// A reader keeps its files open between calls, some 30 on v1 and 25 on v2, from the first Read until Close, or until a
-// Read finds the cgroup gone. Opening takes six times as long as reading. An open file takes a page of the kernel's
-// memory. The kernel generates the text again at each read from the start, and returns ENODEV when the cgroup or the
-// controller is gone; the files are then opened again, once. cgroup.controllers shows controllers that are added to a
-// v2 cgroup.
-//
-// # Concurrency
-//
-// The package has no goroutine. Concurrent calls of Read share one read and its answer. Nothing is kept for later
-// calls. Reader.mu is held while files are read or closed.
 package stats
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
 	"reflect"
-	"runtime"
 	"strings"
 	"sync"
 
 	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
-	"golang.org/x/sync/singleflight"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
@@ -63,10 +39,14 @@ import (
 // Metrics is a *Metrics of cgroup1/stats or of cgroup2/stats. Several callers may share it, so it must not be changed.
 type Metrics interface{ proto.Message }
 
-// Reader reads the metrics of one cgroup. It is made once for a container and may be used by several goroutines.
+// Reader reads the metrics of one cgroup. It may be used by several goroutines.
+//
+// It keeps its files open between calls, some 30 on v1 and 25 on v2, from the first Read until Close, or until a Read
+// finds the cgroup gone: opening takes six times as long as reading. The kernel generates the text again at each read
+// from the start, and returns ENODEV when the cgroup or the controller is gone; the files are then opened again, once.
+// cgroup.controllers shows controllers that are added to a v2 cgroup.
 type Reader struct {
 	cgroup *cgroup.Cgroup
-	reads  singleflight.Group // the read in progress
 
 	mu sync.Mutex // held while files are read or closed
 	// +checklocks:mu
@@ -85,24 +65,13 @@ type openFile struct {
 // firstBuffer holds every file of a container that uses few block devices.
 const firstBuffer = 4096
 
-// New returns a reader of c, a container's cgroup or any other. One that is gone gives errdefs.ErrNotFound. Close
-// closes the files that Read opens.
+// New returns a reader of c. A cgroup that is gone gives errdefs.ErrNotFound. Close closes the files that Read opens.
 func New(c *cgroup.Cgroup) (*Reader, error) {
 	r := &Reader{cgroup: c}
 	if !c.Exists() {
 		return nil, r.notFound()
 	}
 	return r, nil
-}
-
-// Read returns the metrics as they are now, or as a Read in progress finds them. It leaves out controllers that the
-// cgroup does not have. A cgroup that is gone gives errdefs.ErrNotFound.
-func (r *Reader) Read() (Metrics, error) {
-	m, err, _ := r.reads.Do("", func() (any, error) { return r.read() })
-	if err != nil {
-		return nil, err
-	}
-	return m.(Metrics), nil
 }
 
 // Close closes the files. A Read after it opens them again.
@@ -120,7 +89,9 @@ func (r *Reader) closeLocked() {
 	r.open, r.buf = nil, nil
 }
 
-func (r *Reader) read() (Metrics, error) {
+// Read returns the current metrics. It leaves out controllers that the cgroup does not have. A cgroup that is gone gives
+// errdefs.ErrNotFound.
+func (r *Reader) Read() (Metrics, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m, err := r.readLocked()
@@ -168,7 +139,7 @@ func (r *Reader) readLocked() (Metrics, error) {
 		case errors.Is(err, unix.EOPNOTSUPP): // pressure on a kernel that accounts none (psi=0)
 			continue
 		case err != nil:
-			return nil, &fs.PathError{Op: "read", Path: f.Name(), Err: err}
+			return nil, err
 		case f.field != "":
 			if field := f.in(m); field.IsValid() {
 				err = parse(text, field, unlimited)
@@ -208,33 +179,26 @@ func (r *Reader) openLocked(message reflect.Type, all []controlFile) error {
 // openControl opens a control file. With os.Open Go's poller would watch it, and wake up for memory.events and the
 // pressure files.
 func openControl(path string) (*os.File, error) {
-	for {
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		switch {
-		case err == nil:
-			return os.NewFile(uintptr(fd), path), nil
-		case !errors.Is(err, unix.EINTR):
-			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-		}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // textLocked returns the contents of a control file; they are valid until the next call. A read from the start makes
 // the kernel generate the text again, and returns all of it in one call.
 // +checklocks:r.mu
 func (r *Reader) textLocked(file *os.File) ([]byte, error) {
-	defer runtime.KeepAlive(file)
 	for {
-		n, err := unix.Pread(int(file.Fd()), r.buf, 0)
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return nil, err
-		case n < len(r.buf):
-			return r.buf[:n], nil
-		default: // there may be more
-			r.buf = make([]byte, 2*len(r.buf))
+		n, err := file.ReadAt(r.buf, 0)
+		if n < len(r.buf) {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return r.buf[:n], err
 		}
+		r.buf = make([]byte, 2*len(r.buf)) // there may be more
 	}
 }
 
