@@ -35,9 +35,8 @@ type Cgroup struct {
 	unified bool
 }
 
-// New returns the cgroup with the given paths, as libcontainer's State.CgroupPaths has them: on v1 each controller's
-// name with its absolute path, on hybrid also the key "" for the v2 hierarchy, on v2 only the key "". It does not
-// access them.
+// New returns the cgroup with the given paths, as libcontainer's State.CgroupPaths has them: on v1 by controller, on
+// hybrid also the key "" for the v2 hierarchy, on v2 only the key "". It does not access them.
 func New(paths map[string]string) *Cgroup {
 	c := &Cgroup{paths: maps.Clone(paths), dirs: slices.Sorted(maps.Values(paths))}
 	c.dirs = slices.Compact(c.dirs) // cpu and cpuacct often share a hierarchy
@@ -49,8 +48,8 @@ func New(paths map[string]string) *Cgroup {
 // Unified reports whether the cgroup is on v2, where all controllers share one directory.
 func (c *Cgroup) Unified() bool { return c.unified }
 
-// Path returns the absolute path of the directory with the files of controller, or "" if there is none. On v2 it is the
-// same for every name. On hybrid the name "" is the directory in the v2 hierarchy.
+// Path returns the absolute path of the directory with the files of controller, or "" if there is none. On hybrid the
+// name "" is the directory in the v2 hierarchy.
 func (c *Cgroup) Path(controller string) string {
 	if c.unified {
 		return c.paths[""]
@@ -62,11 +61,10 @@ func (c *Cgroup) Path(controller string) string {
 // of its controller, which is the part of the name before the first dot.
 func (c *Cgroup) File(name string) string {
 	controller, _, _ := strings.Cut(name, ".")
-	dir := c.Path(controller)
-	if dir == "" {
-		return ""
+	if dir := c.Path(controller); dir != "" {
+		return filepath.Join(dir, name)
 	}
-	return filepath.Join(dir, name)
+	return ""
 }
 
 // IsNone reports whether the cgroup has no directory anywhere: its container has no cgroup.
@@ -114,21 +112,15 @@ func exists(path string) bool {
 // readNumber reads the number in a control file or, unless key is empty, on the line that begins with key. It is
 // math.MaxUint64 for the word max.
 func readNumber(path, key string) (uint64, error) {
-	f, err := os.Open(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close()   //nolint:errcheck // closing a control file cannot fail
-	var buf [512]byte // memory.events has about 100 bytes
-	n, err := f.Read(buf[:])
-	if n == 0 {
-		return 0, err
-	}
-	number, err := numberOf(buf[:n], key)
+	n, err := numberOf(text, key)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", path, err)
+		err = fmt.Errorf("%s: %w", path, err)
 	}
-	return number, nil
+	return n, err
 }
 
 // numberOf is readNumber for a file's text.
@@ -146,9 +138,9 @@ func numberOf(text []byte, key string) (uint64, error) {
 		}
 		n, err := strconv.ParseUint(string(number), 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("parse: %w", err)
+			n = 0 // not the largest number
 		}
-		return n, nil
+		return n, err
 	}
 	return 0, fmt.Errorf("has no line %q: %w", key, errdefs.ErrNotImplemented)
 }
@@ -178,12 +170,13 @@ func (c *Cgroup) MemoryLimit() (uint64, error) {
 	return least, nil
 }
 
-// MaxDepth is how deep cgroups may be nested in a container's. systemd and a kubelet in a container, with containers
-// that run systemd themselves, need about eleven levels. This leaves room for two more such generations.
-const MaxDepth = 32
-
-// DepthFile limits how deep cgroups are nested in one (cgroup-v2.rst, "Core Interface Files").
-const DepthFile = "cgroup.max.depth"
+const (
+	// MaxDepth is how deep cgroups may be nested in a container's. systemd and a kubelet in a container, with containers
+	// that run systemd themselves, need about eleven levels.
+	MaxDepth = 32
+	// DepthFile limits how deep cgroups are nested in one (cgroup-v2.rst, "Core Interface Files").
+	DepthFile = "cgroup.max.depth"
+)
 
 // LimitDepth sets DepthFile to MaxDepth unless it has a limit already. v1 has no such limit. Lower limits of ancestors
 // still apply. If the kernel has no such file, the error is errdefs.ErrNotFound.

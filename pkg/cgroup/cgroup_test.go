@@ -63,54 +63,39 @@ func TestNew_PathsOfEachLayout(t *testing.T) {
 	}
 }
 
-func TestProcs_OfFiles(t *testing.T) {
+func TestProcs(t *testing.T) {
 	dir := t.TempDir()
 	for path, content := range map[string]string{
-		"cgroup.procs":          "30\n7\n0\n7\n", // unordered, twice, and one of another pid namespace
-		"nested/cgroup.procs":   "8\n",
-		"nested/a/cgroup.procs": "",
-		"nested/b/cgroup.procs": "9\n",
-		"going/memory.events":   "", // its cgroup.procs is gone already
+		"v2/cgroup.procs":          "30\n7\n0\n7\n", // unordered, twice, and one of another pid namespace
+		"v2/nested/cgroup.procs":   "8\n",
+		"v2/nested/b/cgroup.procs": "9\n",
+		"v2/going/memory.events":   "", // its cgroup.procs is gone already
+		"pids/cgroup.procs":        "1\n2\n",
+		"devices/cgroup.procs":     "2\n3\n",
+		"bad/cgroup.procs":         "1\nx\n",
 	} {
 		testx.Write(t, filepath.Join(dir, path), content)
 	}
-	got, err := New(map[string]string{"": dir}).Procs()
-	if diff := cmp.Diff([]int{7, 8, 9, 30}, got); diff != "" || err != nil {
-		t.Errorf("Procs: error %v, (-want +got):\n%s", err, diff)
-	}
-}
-
-func TestProcs_AreTheUnionOfTheHierarchiesOfV1(t *testing.T) {
-	dir := t.TempDir()
-	testx.Write(t, filepath.Join(dir, "pids/x/cgroup.procs"), "1\n2\n")
-	testx.Write(t, filepath.Join(dir, "devices/x/cgroup.procs"), "2\n3\n")
-	got, err := New(map[string]string{
-		"pids": dir + "/pids/x", "devices": dir + "/devices/x", "memory": dir + "/memory/removed",
-	}).Procs()
-	if diff := cmp.Diff([]int{1, 2, 3}, got); diff != "" || err != nil {
-		t.Errorf("Procs: error %v, (-want +got):\n%s", err, diff)
-	}
-}
-
-func TestProcs_NamesAFileThatIsNoListOfNumbers(t *testing.T) {
-	dir := t.TempDir()
-	testx.Write(t, filepath.Join(dir, "cgroup.procs"), "1\nx\n")
-	if got, err := New(map[string]string{"": dir}).Procs(); err == nil {
-		t.Errorf("Procs = %v, want an error", got)
-	}
-}
-
-func TestProcs_OfACgroupThatIsGone(t *testing.T) {
-	for name, c := range map[string]*Cgroup{
-		"removed": New(map[string]string{"": filepath.Join(t.TempDir(), "x")}),
-		"no path": New(nil),
+	for name, tt := range map[string]struct {
+		paths map[string]string
+		want  []int
+		err   string
+	}{
+		"v2":                 {map[string]string{"": dir + "/v2"}, []int{7, 8, 9, 30}, ""},
+		"the union on v1":    {map[string]string{"pids": dir + "/pids", "devices": dir + "/devices", "memory": dir + "/gone"}, []int{1, 2, 3}, ""},
+		"no list of numbers": {map[string]string{"": dir + "/bad"}, nil, procsFile},
+		"removed":            {map[string]string{"": dir + "/gone"}, nil, errdefs.ErrNotFound.Error()},
+		"no path":            {nil, nil, errdefs.ErrNotFound.Error()},
 	} {
-		if got, err := c.Procs(); got != nil || !errdefs.IsNotFound(err) {
-			t.Errorf("%s: Procs = %v, %v, want not found", name, got, err)
+		got, err := New(tt.paths).Procs()
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: Procs (-want +got):\n%s", name, diff)
 		}
-		if c.Exists() {
-			t.Errorf("%s: Exists() = true", name)
+		if tt.err == "" {
+			testx.Must(t, err)
+			continue
 		}
+		testx.WantText(t, err, tt.err)
 	}
 }
 

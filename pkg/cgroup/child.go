@@ -19,14 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childHierarchies are the v1 hierarchies in which a child has a directory: those that account for it, and the freezer,
-// by which all of it can be killed. In other hierarchies processes stay in the parent: a cpu child would get its own
-// share, and a cpuset child starts without CPUs.
+// childHierarchies are the v1 hierarchies in which a child has a directory. In others its processes stay in the parent: a
+// cpu child would get its own share, and a cpuset child starts without CPUs.
 var childHierarchies = []string{"", "freezer", "pids", "cpuacct", "memory"}
 
-// MakeChild makes a cgroup in this one, without limits. On v2 it has the controllers that the parent enables for its
-// children, which are none while the parent holds processes (cgroup-v2.rst, "No Internal Process Constraint"; see
-// Delegate). Remove removes it. If the name is taken, the error is errdefs.ErrAlreadyExists.
+// MakeChild makes a cgroup in this one, without limits. On v2 it has the controllers that Delegate enables. If the name
+// is taken, the error is errdefs.ErrAlreadyExists.
 func (c *Cgroup) MakeChild(name string) (*Cgroup, error) {
 	paths := make(map[string]string)
 	for _, controller := range childHierarchies {
@@ -76,9 +74,7 @@ func (c *Cgroup) ChildPaths(child *Cgroup, name string) map[string]string {
 
 // Delegate makes limits possible in children that MakeChild makes. On v2 the kernel gives controllers only to children
 // of a cgroup without processes of its own (cgroup-v2.rst, "No Internal Process Constraint"), so Delegate moves the
-// processes of c into a child called leaf. Accounting and limits of c stay the same. On v1 Delegate does nothing.
-//
-// The caller ensures that no process enters c itself from then on.
+// processes of c into a child called leaf. The caller ensures that no process enters c itself from then on.
 func (c *Cgroup) Delegate(leaf string) (err error) {
 	if !c.unified {
 		return nil
@@ -217,11 +213,11 @@ func (c *Cgroup) Account() (a Account, err error) {
 	if c.unified {
 		a.User = time.Duration(c.counter("cpu.stat", "user_usec")) * time.Microsecond
 		a.System = time.Duration(c.counter("cpu.stat", "system_usec")) * time.Microsecond
-		a.OOMKills = c.counter("memory.events", "oom_kill")
+		a.OOMKills = c.counter(memoryEventsFile, "oom_kill")
 	} else {
 		a.User = time.Duration(c.counter("cpuacct.usage_user", ""))
 		a.System = time.Duration(c.counter("cpuacct.usage_sys", ""))
-		a.OOMKills = c.counter("memory.oom_control", "oom_kill")
+		a.OOMKills = c.counter(oomControlFile, "oom_kill")
 	}
 	if !c.Exists() { // it went while it was read, and what was missing counted as 0
 		return Account{}, fmt.Errorf("read account of cgroup %s: %w", c, errdefs.ErrNotFound)

@@ -150,7 +150,7 @@ func TestKill_NamesWhatIsLeftWhenItsContextEnds(t *testing.T) {
 	defer outer.Thaw() //nolint:errcheck // the cleanup finds out
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	testx.WantError(t, inner.Kill(ctx), context.DeadlineExceeded, "1 processes [", " (sh, state ")
+	testx.WantError(t, inner.Kill(ctx), context.DeadlineExceeded, "1 processes [", " (sh) ")
 }
 
 // The cgroups are not the kernel's, so that a broken guard signals nobody, or get signal 0, which reaches nobody.
@@ -232,7 +232,7 @@ func TestRemove_RemovesNestedCgroupsOnceTheirLastProcessEnds(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, why)
 		defer cancel()
 		// S, or R if it has not come to read
-		testx.WantError(t, c.Remove(ctx), why, "it holds 1 processes ["+strconv.Itoa(p.Process.Pid)+" (sh, state ")
+		testx.WantError(t, c.Remove(ctx), why, "it holds 1 processes ["+strconv.Itoa(p.Process.Pid)+" (sh) ")
 		if p.Process.Signal(syscall.Signal(0)) != nil {
 			t.Error("Remove killed the process")
 		}

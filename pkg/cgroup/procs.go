@@ -5,6 +5,7 @@ package cgroup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ const procsFile = "cgroup.procs"
 
 // Procs returns the ids of all processes in the cgroup and the cgroups nested in it, each once, in rising order. On v1
 // it is the union over all hierarchies, since a process on its way in is not in each of them yet. Processes outside of
-// the caller's pid namespace have no id and are left out. If no directory is left, the error is errdefs.ErrNotFound.
+// the caller's pid namespace are left out. If no directory is left, the error is errdefs.ErrNotFound.
 func (c *Cgroup) Procs() ([]int, error) {
 	var pids []int
 	found := false
@@ -74,19 +75,17 @@ func parseProcs(pids []int, text []byte) ([]int, error) {
 	return pids, nil
 }
 
-// RefuseProcesses returns errdefs.ErrFailedPrecondition, with the directory and the processes, if a process is in the
-// cgroup or in one nested in it, in whichever hierarchy. In one that does not exist it costs one system call.
+// RefuseProcesses returns errdefs.ErrFailedPrecondition if a process is in the cgroup or in one nested in it, in
+// whichever hierarchy.
 func (c *Cgroup) RefuseProcesses() error {
-	for _, dir := range c.dirs {
-		pids, err := procsBelow(dir)
-		if err != nil && !IsGone(err) {
-			return fmt.Errorf("list processes of cgroup %s: %w", dir, err)
-		}
-		if len(pids) > 0 {
-			return fmt.Errorf("cgroup %s is not empty: %s: %w", dir, describe(pids), errdefs.ErrFailedPrecondition)
-		}
+	pids, err := c.Procs()
+	switch {
+	case errdefs.IsNotFound(err):
+		return nil
+	case len(pids) > 0:
+		return fmt.Errorf("cgroup %s is not empty: %s: %w", c, describe(pids), errdefs.ErrFailedPrecondition)
 	}
-	return nil
+	return err
 }
 
 // IsEmpty reports whether the cgroup and its nested cgroups are known to have no process.
@@ -102,31 +101,22 @@ func (c *Cgroup) IsEmpty() bool {
 	return len(pids) == 0 && (err == nil || errdefs.IsNotFound(err))
 }
 
-// describe names processes for a message: their number, and program and state of the first few. No signal ends one in
-// state D.
+// describe names processes for a message: their number, and the first few as in "12 (sh) D" (proc_pid_stat(5)). No
+// signal ends one in state D.
 func describe(pids []int) string {
 	const most = 3
 	var names []string
 	for _, pid := range pids[:min(len(pids), most)] {
 		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // there is none of a process that is gone
-		names = append(names, fmt.Sprintf("%d (%s)", pid, programAndState(stat)))
+		end := min(bytes.LastIndexByte(stat, ')')+len(") D"), len(stat))
+		names = append(names, cmp.Or(string(stat[:end]), strconv.Itoa(pid)))
 	}
 	return fmt.Sprintf("%d processes [%s]", len(pids), strings.Join(names, ", "))
 }
 
-// programAndState reads /proc/PID/stat (proc_pid_stat(5)). A process may have any bytes in its name.
-func programAndState(stat []byte) string {
-	_, name, _ := bytes.Cut(stat, []byte(" ("))
-	end := bytes.LastIndex(name, []byte(") "))
-	if end < 0 || len(name) < end+3 {
-		return "gone"
-	}
-	return fmt.Sprintf("%s, state %c", name[:end], name[end+2])
-}
-
-// Contains returns nil if a process is in the cgroup or one nested in it. pidfd is the process's, or -1, which stands
-// for the process that has the id now. A dead process counts in its last cgroup where the kernel keeps that (Linux 6.17
-// with cgroup v2 or hybrid). For any other process the error is errdefs.ErrPermissionDenied.
+// Contains returns nil if a process is in the cgroup or one nested in it. pidfd is the process's, or -1 for the process
+// that has the id now. A dead process counts in its last cgroup where the kernel keeps that (Linux 6.17 with cgroup v2 or
+// hybrid). For any other process the error is errdefs.ErrPermissionDenied.
 func (c *Cgroup) Contains(pid, pidfd int) error {
 	if pidfd >= 0 && c.wasIn(pidfd) {
 		return nil
@@ -177,17 +167,13 @@ func HasEnded(pidfd int) (bool, error) {
 }
 
 // Kill sends SIGKILL to every process of the cgroup and of the cgroups nested in it, until no process is left or ctx
-// ends; the error then names those left and wraps the cause of ctx.
+// ends; the error then names those left and wraps the cause of ctx. It succeeds if the cgroup is gone. For a cgroup that
+// contains the calling process, or has no path, the error is errdefs.ErrFailedPrecondition.
 //
 // Where there is cgroup.kill (Linux 5.14), which no fork can outrun, Kill writes it before it lists anything: a
 // container may make cgroups as fast as they are listed. Elsewhere it freezes the cgroup, signals each process, and
-// thaws it. It leaves a v1 cgroup thawed, since frozen processes cannot die there.
-//
-// Linux 6.18 kills at birth a process that is later cloned with CLONE_INTO_CGROUP into a cgroup in which cgroup.kill
-// was written, so the caller has to check that it is alive. Joining through cgroup.procs is safe.
-//
-// It succeeds if the cgroup is gone. For a cgroup that contains the calling process, such as the root, and for one
-// without a path, the error is errdefs.ErrFailedPrecondition.
+// thaws it. Linux 6.18 kills at birth a process that is later cloned with CLONE_INTO_CGROUP into a cgroup in which
+// cgroup.kill was written, so the caller has to check that it is alive. Joining through cgroup.procs is safe.
 func (c *Cgroup) Kill(ctx context.Context) error {
 	if c.IsNone() {
 		return fmt.Errorf("kill cgroup: no path known: %w", errdefs.ErrFailedPrecondition)
@@ -226,15 +212,13 @@ func (c *Cgroup) killRound(ctx context.Context, round int) error {
 	return nil
 }
 
-// writeKill sends SIGKILL to all processes through cgroup.kill, and reports whether it could. It cannot in a cgroup
-// that is gone or threaded.
+// writeKill writes cgroup.kill, and reports whether it could: not in a cgroup that is gone or threaded.
 func (c *Cgroup) writeKill() bool {
 	return c.paths[""] != "" && Write(filepath.Join(c.paths[""], "cgroup.kill"), "1") == nil
 }
 
-// mayContainSelf reports whether the calling process may be in the cgroup, or one nested in it. It is not if the
-// cgroup's name is nowhere in the paths of this process. Those are relative to a cgroup namespace, and the cgroup's to
-// a mount, but both include the name.
+// mayContainSelf reports whether the calling process may be in the cgroup, or one nested in it: the cgroup's name is in
+// the paths of this process, which are relative to a cgroup namespace.
 func (c *Cgroup) mayContainSelf() bool {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	return err != nil || slices.ContainsFunc(c.dirs, func(dir string) bool {
@@ -254,9 +238,8 @@ func (c *Cgroup) others() ([]int, error) {
 	return pids, err
 }
 
-// Signal sends sig once to each process that is in the cgroup, or in one nested in it, and for which match is true; nil
-// matches all. Nobody else can get the id of a process while match is called with it. A process that is being forked
-// may be missed. A cgroup that contains the calling process is errdefs.ErrFailedPrecondition.
+// Signal sends sig once to each process of the cgroup and those nested in it for which match is true; nil matches all.
+// Nobody else can get the id of a process while match is called with it. A process that is being forked may be missed.
 func (c *Cgroup) Signal(sig syscall.Signal, match func(pid int) bool) error {
 	const batchSize = 128 // bounds the descriptors that are open at a time
 	pids, err := c.others()

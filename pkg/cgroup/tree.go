@@ -17,11 +17,11 @@ import (
 )
 
 // walk calls visit for the directory of a cgroup and for each one below it, parents first. After all children of a
-// nested directory were visited, walk calls leave with it. Both may be nil. Nested cgroups come and go: one that is gone
-// is skipped. Only dir itself being gone is an error.
+// nested directory were visited, walk calls leave with it. Both may be nil. A nested cgroup that is gone is skipped; only
+// dir itself being gone is an error.
 //
-// A container that may make cgroups can nest them deeper than a path can name (PATH_MAX). So the paths that visit and
-// leave get begin at a descriptor, and are valid during the call only. At any depth two descriptors are open.
+// A container can nest cgroups deeper than a path can name (PATH_MAX). So the paths that visit and leave get begin at a
+// descriptor, and are valid during the call only. At any depth two descriptors are open.
 func walk(dir string, visit, leave func(dir string) error) error {
 	here, err := os.Open(dir)
 	if err != nil {
@@ -107,8 +107,7 @@ func (c *Cgroup) freezer() (file, frozen, thawed string) {
 	return c.File("freezer.state"), "FROZEN", "THAWED"
 }
 
-// freeze stops all processes and waits until they are stopped, at most for freezeTimeout. A timeout is no error: the
-// processes that are stopped by then stay stopped.
+// freeze stops all processes, and waits until they are stopped or freezeTimeout is over, which is no error.
 func (c *Cgroup) freeze(ctx context.Context) error {
 	file, frozen, _ := c.freezer()
 	state, done := file, frozen
@@ -146,32 +145,23 @@ func (c *Cgroup) Thaw() error {
 }
 
 // AwaitThaw waits while the cgroup or an ancestor is frozen on v2, until ctx ends. A process that is started in a
-// frozen cgroup does not run.
+// frozen cgroup does not run. cgroup.events would show a freeze only once all processes are stopped.
 func (c *Cgroup) AwaitThaw(ctx context.Context) error {
-	for wait := firstPoll; c.unified; wait = min(2*wait, lastPoll) {
-		frozen := freezing(c.Path(""))
-		if frozen == "" {
+	wait := firstPoll
+	for dir := c.Path(""); c.unified; {
+		frozen, err := readNumber(filepath.Join(dir, "cgroup.freeze"), "")
+		switch {
+		case err != nil: // the root has none
 			return nil
+		case frozen == 0:
+			dir = filepath.Dir(dir)
+			continue
+		case !sleep(ctx, wait):
+			return fmt.Errorf("cgroup %s is frozen: %w", dir, context.Cause(ctx))
 		}
-		if !sleep(ctx, wait) {
-			return fmt.Errorf("cgroup %s is frozen: %w", frozen, context.Cause(ctx))
-		}
+		dir, wait = c.Path(""), min(2*wait, lastPoll)
 	}
 	return nil
-}
-
-// freezing returns dir or its nearest ancestor on v2 with a freeze requested, or "". cgroup.events would show a freeze
-// only once all processes are stopped. A file that cannot be read counts as not frozen.
-func freezing(dir string) string {
-	for ; ; dir = filepath.Dir(dir) {
-		frozen, err := readNumber(filepath.Join(dir, "cgroup.freeze"), "") // the root has none
-		if err != nil {
-			return ""
-		}
-		if frozen == 1 {
-			return dir
-		}
-	}
 }
 
 // sleep waits for d and reports whether ctx lasted that long.
@@ -185,8 +175,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // Remove removes the cgroup in every hierarchy, and the cgroups nested in it. It kills nothing. The kernel refuses for
-// a moment after the last process has ended, so Remove tries again until ctx ends; its error then names the processes
-// in the cgroup and wraps the cause of ctx.
+// a moment after the last process has ended, so Remove tries again until ctx ends; its error wraps the cause of ctx.
 func (c *Cgroup) Remove(ctx context.Context) error {
 	for wait := firstPoll; ; wait = min(2*wait, lastPoll) {
 		var err error

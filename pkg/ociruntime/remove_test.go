@@ -87,7 +87,7 @@ func TestRemove_OfOneThatIsBeingFrozen(t *testing.T) {
 		go func() { removed <- Remove(ctx, c) }()
 		select {
 		case err := <-removed:
-			testx.WantText(t, err, fmt.Sprintf("%d (cat, state D)", cat.Process.Pid))
+			testx.WantText(t, err, fmt.Sprintf("%d (cat) D", cat.Process.Pid))
 		case <-time.After(5 * time.Second):
 			t.Error("Remove does not return")
 			testx.Must(t, b.Cgroup().Thaw())
