@@ -11,13 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/containerd/log"
 	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/internal/testx"
@@ -156,50 +156,30 @@ func (g *gate) wakeups() int {
 	return g.waits
 }
 
-func (g *gate) Close() error {
-	close(g.closed)
-	return nil
-}
+func (g *gate) Close() { close(g.closed) }
 
 // logged collects what is logged, for the rest of the test.
-type logged struct {
-	mu      sync.Mutex
-	entries []string
-}
+type logged struct{ *logtest.Hook }
 
-func listen(tb testing.TB) *logged {
+func listen(tb testing.TB) logged {
 	tb.Helper()
-	l := &logged{}
 	logger := log.L.Logger
 	level, out, hooks := logger.GetLevel(), logger.Out, logger.ReplaceHooks(logrus.LevelHooks{})
 	logger.SetLevel(logrus.DebugLevel)
 	logger.SetOutput(io.Discard)
-	logger.AddHook(l)
 	tb.Cleanup(func() {
 		logger.SetLevel(level)
 		logger.SetOutput(out)
 		logger.ReplaceHooks(hooks)
 	})
-	return l
-}
-
-func (l *logged) Levels() []logrus.Level { return logrus.AllLevels }
-
-func (l *logged) Fire(e *logrus.Entry) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.entries = append(l.entries, e.Level.String()+" "+e.Message)
-	return nil
+	return logged{logtest.NewLocal(logger)}
 }
 
 // at returns the messages of a level.
-func (l *logged) at(level string) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var messages []string
-	for _, entry := range l.entries {
-		if message, ok := strings.CutPrefix(entry, level+" "); ok {
-			messages = append(messages, message)
+func (l logged) at(level string) (messages []string) {
+	for _, entry := range l.AllEntries() {
+		if entry.Level.String() == level {
+			messages = append(messages, entry.Message)
 		}
 	}
 	return messages

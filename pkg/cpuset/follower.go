@@ -28,9 +28,8 @@ type Request struct {
 	Dir    string // the absolute path of the container's own cgroup
 	Mems   bool   // follow the memory nodes as well
 
-	// Apply, unless nil, is called with each new assignment after it was written, for others that write the cgroup,
-	// such as systemd through the unit's AllowedCPUs and AllowedMemoryNodes. mems is empty unless Mems is set. It is
-	// called again after an error. It must return when ctx is done and must not call the Reconciler.
+	// Apply, unless nil, is called with each new assignment after it was written, for others that write the cgroup, such
+	// as systemd, and again after an error. mems is empty unless Mems is set. It must not call the Reconciler.
 	Apply func(ctx context.Context, cpus, mems Set) error
 }
 
@@ -58,8 +57,8 @@ type follower struct {
 	inode   uint64    // of the source, 0 when it was gone
 	since   time.Time // when the source was found made again, zero if it is the first one
 	applied *State    // the last assignment that Apply took
-	// The source is the container's parent, and the container's own list must not contain what the parent loses: see
-	// newFollower.
+	// Before Linux 5.17 nobody can take CPUs from a cgroup while one in it asks for them: EBUSY. So a container that
+	// follows its parent has no list of its own there.
 	inherits bool
 }
 
@@ -70,8 +69,6 @@ func newFollower(root string, c Request) (*follower, error) {
 	}
 	f := &follower{Request: c, state: State{Source: source}, own: inode(c.Dir), inode: inode(source)}
 	if source == filepath.Dir(c.Dir) {
-		// Before 5.17 nobody can take CPUs from a cgroup while one in it asks for them: EBUSY. A container without a list of
-		// its own has all that its parent has.
 		masks, err := kernelversion.GreaterEqualThan(kernelversion.KernelVersion{Kernel: 5, Major: 17})
 		f.inherits = err == nil && !masks
 	}
@@ -230,3 +227,101 @@ func locate(root, source, dir string) (string, error) {
 
 // below reports whether the clean path is inside dir.
 func below(path, dir string) bool { return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
+
+// resource is one part of a cpuset, named like the file with its list.
+type resource string
+
+const (
+	cpus resource = "cpuset.cpus"
+	mems resource = "cpuset.mems"
+
+	partitionFile = "cpuset.cpus.partition"
+)
+
+type node struct {
+	dir       string
+	requested Set    // what the file of the resource says; empty inherits
+	effective Set    // what the tasks of the cgroup have
+	partition string // member, root or isolated, with the reason if invalid
+}
+
+// usable reports whether a cgroup has something of what it asks for. Otherwise what it has is not an assignment, but
+// what the kernel lends it from its parent; or somebody wrote between two reads.
+func (n node) usable() bool {
+	return n.requested.Empty() || !n.requested.Intersect(n.effective).Empty()
+}
+
+// assign returns what the destination is to have: what both the source and the destination's parent have. An error,
+// always errdefs.ErrFailedPrecondition, says why the destination must keep what it has.
+func assign(r resource, source, parent, destination node) (Set, error) {
+	refuse := func(format string, args ...any) (Set, error) {
+		return Set{}, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), errdefs.ErrFailedPrecondition)
+	}
+	wanted := source.effective.Intersect(parent.effective)
+	switch {
+	case !source.usable():
+		return refuse("%s %q of %s: none of these can be used now", r, source.requested, source.dir)
+	case destination.partition != "member":
+		return refuse("%s of %s is %q: must be member to follow a source",
+			partitionFile, destination.dir, destination.partition)
+	case source.effective.Empty():
+		return refuse("%s.effective of %s is empty", r, source.dir)
+	case wanted.Empty():
+		return refuse("%s.effective of %s is %q: has nothing of the source's %q",
+			r, parent.dir, parent.effective, source.effective)
+	}
+	return wanted, nil
+}
+
+// observe reads what dir has of the resource. A directory that is gone gives errdefs.ErrNotFound, one without the
+// cpuset controller errdefs.ErrFailedPrecondition. The root of the hierarchy, which has no list and is no partition,
+// inherits.
+func observe(dir string, r resource) (node, error) {
+	const tries = 4 // somebody may write between two reads
+	n := node{dir: dir}
+	var err error
+	for range tries {
+		if n.requested, err = readList(dir, string(r)); err == nil || cgroup.IsGone(err) {
+			n.effective, err = readList(dir, string(r)+".effective")
+		}
+		if err != nil || n.usable() {
+			break
+		}
+	}
+	if err == nil {
+		n.partition, err = readLine(dir, partitionFile)
+		if cgroup.IsGone(err) { // the root, and kernels before 5.0
+			n.partition, err = "member", nil
+		}
+	}
+	switch {
+	case cgroup.IsGone(err) && !isDir(dir):
+		err = fmt.Errorf("cgroup %s: %w", dir, errdefs.ErrNotFound)
+	case cgroup.IsGone(err):
+		err = fmt.Errorf("cgroup %s has no cpuset controller: %w", dir, errdefs.ErrFailedPrecondition)
+	}
+	return n, err
+}
+
+func readList(dir, file string) (Set, error) {
+	list, err := readLine(dir, file)
+	if err != nil {
+		return Set{}, err
+	}
+	set, err := Parse(list)
+	if err != nil {
+		err = fmt.Errorf("%s of %s: %w", file, dir, err)
+	}
+	return set, err
+}
+
+func readLine(dir, file string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(dir, file))
+	line, _, _ := strings.Cut(string(text), "\n")
+	return line, err
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}

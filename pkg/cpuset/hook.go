@@ -30,7 +30,7 @@ type Hook struct {
 }
 
 // NewHook returns the hook for a source that is set, on a machine with cgroups of mode. The container follows the first
-// of sources that exists when it is created. They are those of source, which is for messages.
+// of sources, which are those of source, that exists when it is created.
 func NewHook(r *Reconciler, mode cgroups.CGMode, source settings.Value, sources []string, mems bool) *Hook {
 	return &Hook{reconciler: r, mode: mode, source: source, sources: sources, mems: mems}
 }

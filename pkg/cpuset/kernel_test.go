@@ -239,24 +239,6 @@ func TestKernel_DriftAndANewSource(t *testing.T) {
 	}
 }
 
-func TestKernel_Burst(t *testing.T) {
-	w := grow(t)
-	r := w.reconciler()
-	add(t, r, w.follow(w.source("shared")))
-	begin := time.Now()
-	for i := range 1000 {
-		w.set("shared", strconv.Itoa(i%3))
-	}
-	w.set("shared", "3")
-	took := time.Since(begin)
-	w.wantSoon("after the burst", "3")
-	writes := state(t, r, "c1").Writes
-	t.Logf("%d writes for 1001 changes in %v", writes, took)
-	if most := int(took/(5*time.Millisecond)) + 3; writes > most || writes > 500 {
-		t.Errorf("%d writes, want at most %d and 500", writes, most)
-	}
-}
-
 // A partition root is not written, and one that is next to the container keeps its CPUs: it stays valid.
 func TestKernel_Partitions(t *testing.T) {
 	w := bare(t)

@@ -4,13 +4,11 @@
 package cpuset
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,7 +25,7 @@ type Notifier interface {
 	// called.
 	Wait(timeout time.Duration) bool
 	// Close ends Wait and releases everything.
-	Close() error
+	Close()
 }
 
 type inotify struct {
@@ -58,36 +56,27 @@ func (n *inotify) open() (err error) {
 	return nil
 }
 
-// scarce reports whether the inotify instances of a user are few: the kernel allows 128, where nobody has changed that,
-// and a node can have 110 pods. Those who need more for themselves, such as a kubelet, have thousands.
-func scarce() bool {
-	const plenty = 1024
-	text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
-	n, parseErr := strconv.Atoi(string(bytes.TrimSpace(text)))
-	return err != nil || parseErr != nil || n < plenty
-}
-
 // Watch adds every path again, which is cheap and finds those that were made again: another inode has another watch
 // descriptor.
 func (n *inotify) Watch(files, dirs []string) error {
+	if n.file == nil && len(files)+len(dirs) == 0 {
+		return nil
+	}
 	if n.file == nil {
-		if len(files)+len(dirs) == 0 {
-			return nil
-		}
 		if err := n.open(); err != nil {
 			return err
 		}
 	}
 	watches := make(map[string]int, len(files)+len(dirs))
-	var errs []error
+	var err error
 	add := func(mask uint32, paths []string) {
 		for _, path := range paths {
-			wd, err := unix.InotifyAddWatch(n.fd, path, mask)
+			wd, watchErr := unix.InotifyAddWatch(n.fd, path, mask)
 			switch {
-			case err == nil:
+			case watchErr == nil:
 				watches[path] = wd
-			case !cgroup.IsGone(err):
-				errs = append(errs, fmt.Errorf("watch %s: %w", path, err))
+			case !cgroup.IsGone(watchErr):
+				err = errors.Join(err, fmt.Errorf("watch %s: %w", path, watchErr))
 			}
 		}
 	}
@@ -100,7 +89,7 @@ func (n *inotify) Watch(files, dirs []string) error {
 		}
 	}
 	n.watches = watches
-	return errors.Join(errs...)
+	return err
 }
 
 // Wait drains the queue. What the events say, or that some were lost, does not matter.
@@ -124,10 +113,7 @@ func (n *inotify) Wait(timeout time.Duration) bool {
 	}
 }
 
-func (n *inotify) Close() error {
+func (n *inotify) Close() {
 	close(n.closed)
-	if n.file == nil {
-		return nil
-	}
-	return n.file.Close()
+	_ = n.file.Close() // nil if nothing was watched; nothing was written
 }

@@ -1,16 +1,11 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cpuset keeps the CPUs, and if asked the memory nodes, of containers equal to those of a source cgroup, as
-// long as the container exists, also when the source changes. It is for cgroup v2 only; docs/cpuset.md has the rules.
+// Package cpuset keeps the CPUs, and if asked the memory nodes, of containers equal to those of a source cgroup, also
+// when the source changes. It is for cgroup v2 only; docs/cpuset.md has the rules.
 //
-// The source's cpuset.cpus.effective is what it has. Its cpuset.cpus is what somebody asked for, including CPUs that
-// are offline, denied by an ancestor, or taken by a partition. The destination gets those that its own parent has as
-// well: asking for CPUs of a partition next to it invalidates that partition on kernels without commit 2a3602030d80.
-// Only the container's own cgroup is written; the kernel masks those nested in it.
-//
-// inotify reports control files that a process writes. It reports nothing when the kernel computes a new value, such as
-// after hot-plug of a CPU, so everything is read again every 1 to 3 seconds: some ten small files for each container.
+// inotify reports control files that a process writes, but not that the kernel computes a new value, such as after
+// hot-plug of a CPU. So everything is read again every 1 to 3 seconds: some ten small files for each container.
 //
 // A Reconciler has one goroutine, from its first container to its last or to Stop; Remove and Stop join it. cgroupLock
 // is held over everything that reads or writes cgroups, so after Remove, Pin or Stop nothing is written any more.
@@ -39,7 +34,7 @@ type Reconciler struct {
 	stopped    bool
 	followers  map[string]*follower // by the container's id
 	loop       *loop                // nil while no container follows
-	watchError string               // why something is not watched, as last logged
+	watchError string               // why something was not watched, as last logged
 
 	states sync.Map // of a State by the container's id
 }
@@ -55,8 +50,7 @@ func New(root string, open func() Notifier) *Reconciler {
 
 // Add lets a container follow its source, and has written the cgroup when it returns. After an error the container does
 // not follow: errdefs.ErrNotFound if the source or the container's cgroup does not exist, ErrInvalidArgument if the
-// source cannot be one, ErrAlreadyExists if the id is registered, ErrFailedPrecondition after Stop or if there is
-// nothing to assign.
+// source cannot be one, ErrAlreadyExists if the id is known, ErrFailedPrecondition if there is nothing to assign.
 func (r *Reconciler) Add(ctx context.Context, c Request) error {
 	f, err := newFollower(r.root, c)
 	if err != nil {
@@ -66,29 +60,34 @@ func (r *Reconciler) Add(ctx context.Context, c Request) error {
 		switch {
 		case r.stopped:
 			err = fmt.Errorf("the reconciler is stopped: %w", errdefs.ErrFailedPrecondition)
-			return
 		case r.followers[c.ID] != nil:
 			err = fmt.Errorf("follows %s: %w", r.followers[c.ID].state.Source, errdefs.ErrAlreadyExists)
-			return
+		default:
+			err = r.add(ctx, f)
 		}
-		r.followers[c.ID] = f
-		r.updateWatches() // first, so that no later change goes unnoticed
-		if err = f.reconcile(); err == nil {
-			ctx, cancel := context.WithTimeout(ctx, applyTimeout)
-			defer cancel()
-			err = f.notifyApplied(ctx)
-		}
-		if err != nil {
-			delete(r.followers, c.ID)
-			return
-		}
-		r.states.Store(f.ID, f.state)
 	})
 	return err
 }
 
-// Remove stops a container from following. After it returns, the container's cgroup is not written any more. It does
-// nothing for an unknown id.
+// add is Add with cgroupLock held.
+func (r *Reconciler) add(ctx context.Context, f *follower) error {
+	r.followers[f.ID] = f
+	r.updateWatches() // first, so that no later change goes unnoticed
+	err := f.reconcile()
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+		defer cancel()
+		err = f.notifyApplied(ctx)
+	}
+	if err != nil {
+		delete(r.followers, f.ID)
+		return err
+	}
+	r.states.Store(f.ID, f.state)
+	return nil
+}
+
+// Remove stops a container from following. It does nothing for an unknown id.
 func (r *Reconciler) Remove(id string) {
 	r.change(func() {
 		delete(r.followers, id)
@@ -96,9 +95,8 @@ func (r *Reconciler) Remove(id string) {
 	})
 }
 
-// Pin makes a container keep what it has, since it gets a cpuset of its own. After it returns, the container's cgroup
-// is not written until pinned is false again, after the container's own cpuset was refused. It does nothing for an
-// unknown id.
+// Pin makes a container keep what it has, since it gets a cpuset of its own, or follow again if that was refused. It does
+// nothing for an unknown id.
 func (r *Reconciler) Pin(id string, pinned bool) {
 	r.change(func() {
 		f := r.followers[id]
@@ -123,8 +121,8 @@ func (r *Reconciler) Stop() {
 	})
 }
 
-// State returns the state of a container, or false if it does not follow. It does not wait for a reconciliation in
-// progress. After Stop it returns the last state.
+// State returns the state of a container, after Stop the last one, or false if it does not follow. It does not wait for
+// a reconciliation in progress.
 func (r *Reconciler) State(id string) (State, bool) {
 	v, _ := r.states.Load(id)
 	s, ok := v.(State)
@@ -140,13 +138,10 @@ func (r *Reconciler) change(do func()) {
 		last, r.loop = r.loop, nil
 	}
 	<-r.cgroupLock // released first: the goroutine may be waiting for it
-	if last == nil {
-		return
+	if last != nil {
+		last.Close()
+		last.ended.Wait()
 	}
-	if err := last.Close(); err != nil {
-		log.L.WithError(err).Warn("cpuset: close the notifier")
-	}
-	last.ended.Wait()
 }
 
 // following returns the containers that follow and are not pinned, in the order of their ids.
@@ -176,9 +171,9 @@ type loop struct {
 	ended sync.WaitGroup
 }
 
-// updateWatches watches what the containers that follow depend on, with the goroutine for it. The pods of a node, which
-// follow their parents, would take all inotify instances of root's where those are few, so they do without. It is called
-// with cgroupLock held.
+// updateWatches watches what the containers that follow depend on, with the goroutine for it. A shim all of whose
+// containers follow their parents does without: the pods of a node would take all inotify instances of root's, which are
+// 128 by default (fs.inotify.max_user_instances). It is called with cgroupLock held.
 func (r *Reconciler) updateWatches() {
 	if r.loop == nil {
 		l := &loop{Notifier: r.open()}
@@ -187,20 +182,17 @@ func (r *Reconciler) updateWatches() {
 	}
 	var files, dirs []string
 	fs := r.following()
-	if !scarce() || slices.ContainsFunc(fs, func(f *follower) bool { return f.Source != Parent }) {
+	if slices.ContainsFunc(fs, func(f *follower) bool { return f.Source != Parent }) {
 		for _, f := range fs {
 			more, dir := f.watched(r.root)
 			files, dirs = append(files, more...), append(dirs, dir)
 		}
 	}
-	problem := ""
-	if err := r.loop.Watch(unique(files), unique(dirs)); err != nil {
-		problem = err.Error()
+	err := r.loop.Watch(unique(files), unique(dirs))
+	if err != nil && err.Error() != r.watchError {
+		r.watchError = err.Error()
+		log.L.Warnf("cpuset: changes are seen after up to %v: %s", resyncMax, r.watchError)
 	}
-	if problem != "" && problem != r.watchError {
-		log.L.Warnf("cpuset: changes are seen after up to %v: %s", resyncMax, problem)
-	}
-	r.watchError = problem
 }
 
 func unique(paths []string) []string { return slices.Compact(slices.Sorted(slices.Values(paths))) }

@@ -116,26 +116,3 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
-
-// What holds for any two sets.
-func FuzzAlgebra(f *testing.F) {
-	f.Add("0-3", "2-5,100")
-	f.Add("", "8191")
-	f.Fuzz(func(t *testing.T, a, b string) {
-		s, errS := cpuset.Parse(a)
-		u, errU := cpuset.Parse(b)
-		if errS != nil || errU != nil {
-			return // no lists
-		}
-		both, only, rest := s.Intersect(u), s.Difference(u), u.Difference(s)
-		if got, want := only.Union(both).Union(rest), s.Union(u); got != want {
-			t.Errorf("of %q and %q: the parts make %q, want %q", s, u, got, want)
-		}
-		if !both.Subset(s) || !both.Subset(u) || !s.Subset(s.Union(u)) || !only.Intersect(u).Empty() {
-			t.Errorf("of %q and %q: intersection %q, difference %q", s, u, both, only)
-		}
-		if s.Subset(u) && u.Subset(s) != (s == u) {
-			t.Errorf("%q and %q: each has the other, == says %v", s, u, s == u)
-		}
-	})
-}
