@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/google/go-cmp/cmp"
@@ -123,16 +122,10 @@ func control(tb testing.TB, dir, file, value string) {
 // removeDir removes a cgroup. The kernel refuses for a moment after the last process ended.
 func removeDir(tb testing.TB, dir string) {
 	tb.Helper()
-	retry := time.NewTicker(time.Millisecond)
-	defer retry.Stop()
-	var err error
-	for range 5000 {
-		if err = os.Remove(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
-			return
-		}
-		<-retry.C
-	}
-	tb.Errorf("cgroup of the test is left: %v", err)
+	testx.Eventually(tb, "remove "+dir, func() bool {
+		err := os.Remove(dir)
+		return err == nil || errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 // process runs a shell with the given commands in a cgroup and returns when it printed a line. It ends with the test.

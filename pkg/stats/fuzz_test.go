@@ -87,15 +87,6 @@ func FuzzNumber(f *testing.F) {
 	})
 }
 
-func FuzzPerCPU(f *testing.F) {
-	seed(f, "cpuacct.usage_percpu")
-	f.Fuzz(func(t *testing.T, text []byte) {
-		usage, err := stats.ParsePerCPU(text)
-		refused(t, err)
-		atMost(t, len(usage), len(bytes.Fields(text)))
-	})
-}
-
 func FuzzBlkio(f *testing.F) {
 	seed(f, "blkio.*")
 	f.Add([]byte("8:0 4\n"))
@@ -113,15 +104,6 @@ func FuzzIOStat(f *testing.F) {
 		entries, err := stats.ParseIOStat(text)
 		refused(t, err)
 		atMost(t, len(entries), bytes.Count(text, []byte("\n"))+1)
-	})
-}
-
-func FuzzRDMA(f *testing.F) {
-	f.Add([]byte("mlx4_0 hca_handle=2 hca_object=max\n"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		entries, err := stats.ParseRDMA(text)
-		refused(t, err)
-		atMost(t, entries, bytes.Count(text, []byte("\n"))+1)
 	})
 }
 

@@ -73,24 +73,6 @@ func TestReader_CgroupRemovedMeanwhileIsCompleteOrNotFound(t *testing.T) {
 	}
 }
 
-func TestReader_CgroupThatIsMadeAgain(t *testing.T) {
-	for version, hierarchies := range versions {
-		t.Run(version, func(t *testing.T) {
-			paths := makeCgroup(t, hierarchies(t))
-			r := open(t, cgroup.New(paths))
-			for range 2 {
-				if m, err := r.Read(); err != nil || !whole(m) {
-					t.Fatalf("Read: %v, %v, want all metrics", m, err)
-				}
-				for _, dir := range paths {
-					removeDir(t, dir)
-					testx.Must(t, os.Mkdir(dir, 0o755))
-				}
-			}
-		})
-	}
-}
-
 func TestReader_NamesAFileThatItCannotParse(t *testing.T) {
 	for _, tt := range []struct {
 		controller, file, content, want string
@@ -164,6 +146,15 @@ func TestReader_OpensFilesOnceAndClosesThem(t *testing.T) {
 			}
 			if _, err := stats.New(cgroup.New(paths)); !errdefs.IsNotFound(err) {
 				t.Errorf("New of a cgroup that is gone: %v, want not found", err)
+			}
+			for range 2 { // the second time while its files are open
+				for _, dir := range paths {
+					removeDir(t, dir)
+					testx.Must(t, os.Mkdir(dir, 0o755))
+				}
+				if n := count("of a cgroup that was made again"); n != first {
+					t.Errorf("%d open files of a cgroup that was made again, want %d", n, first)
+				}
 			}
 		})
 	}

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
-	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -97,26 +96,6 @@ func TestV1_BlockDevicesIncludeNestedCgroups(t *testing.T) {
 		}
 		if got["Read"] < mebibyte/2 || got["Write"] < mebibyte || got["Total"] != got["Read"]+got["Write"]+got["Discard"] {
 			t.Errorf("bytes of %s: %v, want a mebibyte written, half of it read, and the total, in %v", name, got, m.GetBlkio())
-		}
-	}
-}
-
-func TestV2_BlockDevicesIncludeNestedCgroups(t *testing.T) {
-	parent := makeCgroup(t, unified(t))
-	d := mountedDisk(t)
-	delegate(t, parent[""])
-	child := makeCgroup(t, parent)
-	process(t, child, d.writes(t))
-	for _, paths := range []map[string]string{parent, child} {
-		m := wantSteadyV2(t, cgroup.New(paths))
-		var got v2.IOEntry
-		for _, e := range m.GetIo().GetUsage() {
-			if e.GetMajor() == uint64(d.major) && e.GetMinor() == uint64(d.minor) {
-				got.Rbytes, got.Wbytes, got.Rios, got.Wios = e.GetRbytes(), e.GetWbytes(), e.GetRios(), e.GetWios()
-			}
-		}
-		if got.GetRbytes() < mebibyte/2 || got.GetWbytes() < mebibyte || got.GetRios() < 8 || got.GetWios() < 16 {
-			t.Errorf("I/O of %s: %v, want a mebibyte written and half of it read", paths[""], &got)
 		}
 	}
 }

@@ -21,9 +21,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// otherNames are fields for keys that have no field of their own name. Several keys may be parts of one number: since
-// Linux 5.9 the kernel counts refaults of anonymous memory and of files separately; the message has the sum, which
-// older kernels write.
+// otherNames are fields for keys that have no field of their own name. Several keys may be parts of one number: Linux 5.9
+// splits refaults of anonymous memory and of files, of which the message has the sum.
 var otherNames = map[string]string{
 	"nrperiods": "periods", "nrthrottled": "throttledperiods", // v1 cpu.stat
 	"system":                 "kernel",                // v1 cpuacct.stat
@@ -67,7 +66,10 @@ func parse(text []byte, field reflect.Value, unlimited uint64) (err error) {
 	case *uint64:
 		*f, err = number(text, unlimited)
 	case *[]uint64:
-		*f, err = parsePerCPU(text)
+		for word := range bytes.FieldsSeq(text) { // the nanoseconds on each CPU, all in one line
+			n, wordErr := number(word, 0)
+			*f, err = append(*f, n), errors.Join(err, wordErr)
+		}
 	case *[]*v1.BlkIOEntry:
 		var list []*v1.BlkIOEntry
 		if list, err = parseBlkio(text); len(list) > 0 {
@@ -161,19 +163,6 @@ func add(text []byte, field reflect.Value) error {
 	return nil
 }
 
-// parsePerCPU reads the nanoseconds on each CPU, all in one line.
-func parsePerCPU(text []byte) ([]uint64, error) {
-	var usage []uint64
-	for word := range bytes.FieldsSeq(text) {
-		n, err := number(word, 0)
-		if err != nil {
-			return nil, err
-		}
-		usage = append(usage, n)
-	}
-	return usage, nil
-}
-
 // parseDevice returns the numbers of a block device from its MAJOR:MINOR. ok is false for any other text.
 func parseDevice(text []byte) (major, minor uint64, ok bool) {
 	before, after, found := bytes.Cut(text, []byte(":"))
@@ -182,12 +171,7 @@ func parseDevice(text []byte) (major, minor uint64, ok bool) {
 	return major, minor, found && err == nil && err2 == nil
 }
 
-// parsePressure reads cpu.pressure, memory.pressure or io.pressure (accounting/psi.rst):
-//
-//	some avg10=0.00 avg60=0.00 avg300=0.00 total=0
-//	full avg10=0.00 avg60=0.00 avg300=0.00 total=0
-//
-// cpu.pressure has no line "full" before Linux 5.13.
+// parsePressure reads lines such as "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" (accounting/psi.rst).
 func parsePressure(text []byte) (*v2.PSIStats, error) {
 	psi := &v2.PSIStats{}
 	for line := range bytes.Lines(text) {
@@ -208,11 +192,7 @@ func parsePressure(text []byte) (*v2.PSIStats, error) {
 	return psi, nil
 }
 
-// parseRDMA reads rdma.current or rdma.max, which have one form on v1 and v2 (cgroup-v1/rdma.rst):
-//
-//	mlx4_0 hca_handle=2 hca_object=max
-//
-// Unlimited is math.MaxUint32.
+// parseRDMA reads lines such as "mlx4_0 hca_handle=2 hca_object=max" (cgroup-v1/rdma.rst).
 func parseRDMA(text []byte, list reflect.Value) error {
 	for line := range bytes.Lines(text) {
 		name, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
@@ -226,8 +206,8 @@ func parseRDMA(text []byte, list reflect.Value) error {
 	return nil
 }
 
-// parseBlkio reads lines such as "8:0 Read 12" and, in the files for time and sectors, "8:0 12". The last line is a
-// total over the devices, which the message has no place for.
+// parseBlkio reads lines such as "8:0 Read 12" and, in the files for time and sectors, "8:0 12". It skips the total over
+// the devices.
 func parseBlkio(text []byte) ([]*v1.BlkIOEntry, error) {
 	var entries []*v1.BlkIOEntry
 	var last []byte // the device of the line before
@@ -264,12 +244,8 @@ func deviceName(device string) string {
 	return "/dev/" + strings.ReplaceAll(path.Base(target), "!", "/")
 }
 
-// parseIOStat reads lines such as
-//
-//	254:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6
-//
-// Linux 5.13 to 5.16 does not end the line of a device that has no numbers, so the numbers are those of the last device
-// before them.
+// parseIOStat reads lines such as "254:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6". Linux 5.13 to 5.16 does not
+// end the line of a device that has no numbers, so the numbers are those of the last device before them.
 func parseIOStat(text []byte) ([]*v2.IOEntry, error) {
 	var entries []*v2.IOEntry
 	for line := range bytes.Lines(text) {

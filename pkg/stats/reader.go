@@ -41,10 +41,9 @@ type Metrics interface{ proto.Message }
 
 // Reader reads the metrics of one cgroup. It may be used by several goroutines.
 //
-// It keeps its files open between calls, some 30 on v1 and 25 on v2, from the first Read until Close, or until a Read
-// finds the cgroup gone: opening takes six times as long as reading. The kernel generates the text again at each read
-// from the start, and returns ENODEV when the cgroup or the controller is gone; the files are then opened again, once.
-// cgroup.controllers shows controllers that are added to a v2 cgroup.
+// It keeps its files open from the first Read until Close, or until a Read finds the cgroup gone: opening takes six times
+// as long as reading. Each read from the start has the kernel generate the text again. It returns ENODEV when the cgroup
+// or the controller is gone; the files are then opened again, once.
 type Reader struct {
 	cgroup *cgroup.Cgroup
 
@@ -117,8 +116,7 @@ func (r *Reader) notFound() error {
 // errStale is what reading a control file returns once its cgroup was removed or its controller disabled.
 const errStale = unix.ENODEV
 
-// readLocked returns the message from the files that exist. errStale means that the open files are no longer those of
-// the cgroup.
+// readLocked returns the message from the files that exist, or errStale if the open files are no longer the cgroup's.
 // +checklocks:r.mu
 func (r *Reader) readLocked() (Metrics, error) {
 	var m Metrics = &v1.Metrics{}
@@ -186,8 +184,7 @@ func openControl(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// textLocked returns the contents of a control file; they are valid until the next call. A read from the start makes
-// the kernel generate the text again, and returns all of it in one call.
+// textLocked returns the contents of a control file, which are valid until the next call.
 // +checklocks:r.mu
 func (r *Reader) textLocked(file *os.File) ([]byte, error) {
 	for {
@@ -233,9 +230,8 @@ func (f *openFile) in(m Metrics) reflect.Value {
 	return v
 }
 
-// newMessage makes a message. Consumers expect all or nothing of the CPU's on v1 (containerd core/metrics/cgroups/v1,
-// cpu.go), and the entries for swap and kernel memory even if the kernel does not account them (CONFIG_SWAP,
-// cgroup.memory=nokmem). They are zero then.
+// newMessage makes a message. Consumers expect both parts of the CPU message and all entries of memory on v1, even if the
+// kernel does not account them (containerd core/metrics/cgroups/v1, cpu.go). They are zero then.
 func newMessage(t reflect.Type) reflect.Value {
 	m := reflect.New(t)
 	switch m := m.Interface().(type) {

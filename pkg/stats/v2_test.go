@@ -126,32 +126,6 @@ func TestV2_LimitsAreThoseOfContainerdCgroups(t *testing.T) {
 	}
 }
 
-func TestV2_MetricsIncludeNestedCgroups(t *testing.T) {
-	parent := makeCgroup(t, hierarchyV2(t))
-	if cgroups.Mode() == cgroups.Unified {
-		delegate(t, parent[""])
-	}
-	child := makeCgroup(t, parent)
-	process(t, child, someWork)
-	above, below := open(t, cgroup.New(parent)), open(t, cgroup.New(child))
-	m, want := steady(t,
-		func() *v2.Metrics { return read[*v2.Metrics](t, above) },
-		func() *v2.Metrics { return read[*v2.Metrics](t, below) })
-	check := func(name string, got, want uint64) {
-		t.Helper()
-		if got < want || want == 0 {
-			t.Errorf("%s: %d where the cgroup below has %d, want as many, and some", name, got, want)
-		}
-	}
-	check("CPU usage", m.GetCPU().GetUsageUsec(), want.GetCPU().GetUsageUsec())
-	if cgroups.Mode() != cgroups.Unified {
-		lacking(t, "cgroup2", "the controllers on cgroup v2; CPU usage was tested")
-	}
-	check("pids", m.GetPids().GetCurrent(), want.GetPids().GetCurrent())
-	check("memory", m.GetMemory().GetUsage(), want.GetMemory().GetUsage())
-	check("anonymous memory", m.GetMemory().GetAnon(), want.GetMemory().GetAnon())
-}
-
 func TestV2_ControllersComeAndGo(t *testing.T) {
 	parent := makeCgroup(t, unified(t))
 	child := makeCgroup(t, parent)
