@@ -35,7 +35,6 @@ func (discard) Close() error                { return nil }
 // bufferSize is the default capacity of a pipe: one read can empty it.
 const bufferSize = 64 << 10
 
-// buffers is a cache of interchangeable buffers, not state.
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
 // unknown is a mark that is not reached.
@@ -61,9 +60,7 @@ type copier struct {
 	source    io.Closer       // from and what belongs to it
 	ended     chan struct{}   // closed once, when run returns
 
-	// reading is held during each call that reads from the source or counts what is in it, both of which a process can
-	// make wait (see the package documentation). taken is consistent with the content of the pipe while it is held.
-	reading sync.Mutex
+	reading sync.Mutex   // held during each read and count of the source, so that taken and the count are consistent
 	taken   atomic.Int64 // bytes read
 	written atomic.Int64 // bytes that the sink took, refused or was spared
 	lost    atomic.Int64 // bytes that the sink refused
@@ -117,10 +114,8 @@ func (c *copier) copy() error {
 	}
 }
 
-// take waits for bytes and reads them. The error is io.EOF at the end.
-//
-// They are copied, which gives 0.9 GB/s. splice(2) gives 1.2, but holds both pipes' locks at once, so a process that
-// blocks its own pipe would also block containerd's, and containerd could not even be killed.
+// take waits for bytes and reads them. The error is io.EOF at the end. Copying gives 0.9 GB/s. splice(2) gives 1.2, but
+// holds both pipes' locks at once: a process that blocks its own pipe would block containerd's, which could not be killed.
 func (c *copier) take() (buf *[bufferSize]byte, n int, err error) {
 	for {
 		waitErr := c.from.conn.Read(func(fd uintptr) bool {
@@ -133,9 +128,7 @@ func (c *copier) take() (buf *[bufferSize]byte, n int, err error) {
 			}
 			return buf, n, err
 		}
-		// setExited wants another read. A deadline that it sets after this line interrupts the next one. An error means
-		// that the file is closed, as the next read finds.
-		_ = c.from.file.SetReadDeadline(time.Time{})
+		_ = c.from.file.SetReadDeadline(time.Time{}) // setExited wants another read; one set from now on interrupts that
 	}
 }
 
@@ -157,9 +150,7 @@ func (c *copier) tryRead(fd int) (*[bufferSize]byte, int, error) {
 		// A terminal ends with its process, whoever else has it open, as with the runc shim (process/exec.go,
 		// setExited). The kernel returns all that was written before either error (drivers/tty/n_tty.c, n_tty_read).
 		return nil, 0, io.EOF
-	case nothing:
-		// A master returns EIO while nobody has the terminal open. This is not the end: a running process may open it
-		// again, as systemd does. The poller then reports when there is something to read.
+	case nothing: // EIO while nobody has the terminal open, which a process may open again, as systemd does
 		return nil, 0, nil
 	}
 	return nil, 0, os.NewSyscallError("read", err)
@@ -169,9 +160,12 @@ func (c *copier) tryRead(fd int) (*[bufferSize]byte, int, error) {
 func (c *copier) setExited() {
 	c.exited.Store(true)
 	if c.terminal {
-		_ = c.from.file.SetReadDeadline(time.Unix(1, 0)) // long past: interrupts a read; fails only when c has ended
+		_ = c.from.file.SetReadDeadline(longAgo) // interrupts a read; fails only when c has ended
 	}
 }
+
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
 
 // produced returns how much was taken from the source plus what is in it. It waits while a process keeps the pipe
 // locked. A terminal has more buffers than it counts.

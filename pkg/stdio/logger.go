@@ -26,10 +26,8 @@ type bounds struct {
 }
 
 // logger is the logging binary of one process (containerd docs and core/runtime/v2/logging). It reads stdout as
-// descriptor 3 and stderr as 4, and signals on 5 that it is ready.
-//
-// It does not get the process's own pipes, but others into which the output is copied. So the process neither dies nor
-// blocks when the binary has exited or closed one of the two, and a terminal works in the same way.
+// descriptor 3 and stderr as 4, and signals on 5 that it is ready. The output is copied into these: the process neither
+// dies nor blocks when the binary has exited or closed one of the two, and a terminal works in the same way.
 type logger struct {
 	cmd    *exec.Cmd
 	bounds bounds
@@ -114,7 +112,7 @@ func (g *logger) start(children Children) error {
 func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) error {
 	ctx, cancel := context.WithTimeout(ctx, g.bounds.ready)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { _ = ready.file.SetReadDeadline(time.Unix(1, 0)) })() // ends the read below
+	defer context.AfterFunc(ctx, func() { _ = ready.file.SetReadDeadline(longAgo) })() // ends the read below
 	_, err := ready.file.Read(make([]byte, 1))
 	switch {
 	case err == nil, errors.Is(err, io.EOF) && !confirm:
@@ -133,8 +131,7 @@ func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) e
 }
 
 // stop makes the binary, whose inputs are closed, exit: by SIGTERM after bounds.leave, or immediately if it did not
-// read what there was while Drain waited, and by SIGKILL after bounds.term. An error means that what the process wrote
-// may be lost, and perhaps that the binary is left behind.
+// read what there was while Drain waited, and by SIGKILL after bounds.term. The error says what may be lost.
 func (g *logger) stop() error {
 	leave := g.bounds.leave
 	if g.late.Load() {
@@ -156,7 +153,7 @@ func (g *logger) stop() error {
 }
 
 // kill returns an error if SIGKILL does not end the binary in time, for example because the binary waits for a file
-// system that does not answer. The goroutine then continues until the kernel ends it.
+// system that does not answer.
 func (g *logger) kill() error {
 	_ = g.cmd.Process.Kill() // it may be dead already
 	if !g.hasExited(closeTimeout) {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"net/url"
@@ -106,14 +105,12 @@ func (c Config) openFileOutput(path string) (sink, error) {
 	return newPipeEnd(fd, path), nil
 }
 
-// containerd's client makes the fifos before it sends Create (pkg/cio, openFifos), so nothing is created here. A
-// missing fifo is an error of the caller, and nobody would remove one made here.
-
-// input is the fifo that stdin comes from.
+// input is the fifo that stdin comes from. containerd's client makes the fifos before it sends Create (pkg/cio,
+// openFifos), so none is made here.
 type input struct {
+	path     string
 	*pipeEnd          // nil before open
 	hold     *os.File // writing end: clients may come and go until it is closed; nil before open
-	fifo     *os.File // with O_PATH, which lets no writer go on
 	ended    bool     // CloseStdin was called before open
 }
 
@@ -125,27 +122,25 @@ func openInput(uri string) (*input, error) {
 	if l.scheme != "fifo" {
 		return nil, fmt.Errorf("scheme %q is for output, want fifo: %w", l.scheme, errdefs.ErrInvalidArgument)
 	}
-	fd, err := openFD(l.path, unix.O_PATH, 0)
+	info, err := os.Stat(l.path)
+	if err == nil && info.Mode()&fs.ModeNamedPipe == 0 {
+		err = errors.New("not a fifo")
+	}
 	if err != nil {
 		return nil, unusable(err)
 	}
-	if !isFifo(fd) {
-		_ = unix.Close(fd) // O_PATH
-		return nil, fmt.Errorf("not a fifo: %w", errdefs.ErrFailedPrecondition)
-	}
-	return &input{fifo: os.NewFile(uintptr(fd), l.path)}, nil
+	return &input{path: l.path}, nil
 }
 
 // open opens both ends. The first reader lets a waiting writer go on (fifo(7)).
 func (i *input) open() error {
-	r, err := openFD(fmt.Sprintf("/proc/self/fd/%d", i.fifo.Fd()), unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	r, err := openFD(i.path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
-	_ = i.fifo.Close() // O_PATH
-	i.pipeEnd = newPipeEnd(r, i.fifo.Name())
+	i.pipeEnd = newPipeEnd(r, i.path)
 	if !i.ended {
-		i.hold, err = openOtherEnd(r, unix.O_WRONLY, i.fifo.Name())
+		i.hold, err = openHold(i.path, unix.O_WRONLY)
 	}
 	return err
 }
@@ -154,22 +149,19 @@ func (i *input) Close() error {
 	if i == nil {
 		return nil
 	}
-	return errors.Join(i.pipeEnd.Close(), i.hold.Close(), i.fifo.Close())
+	return errors.Join(i.pipeEnd.Close(), i.hold.Close())
 }
 
-// fifoOutput is a fifo that stdout or stderr leads to.
-//
-// Both of its ends are open here. The reading end keeps the fifo alive while there is no reader: a write gets no EPIPE,
-// and what was written stays. They are two descriptors because one for both would wake the poller for every byte
+// fifoOutput is a fifo that stdout or stderr leads to. The reading end keeps the fifo alive while there is no reader: a
+// write gets no EPIPE, and what was written stays. One descriptor for both ends would wake the poller for every byte
 // written, and could not tell whether there is another reader (see unread).
 type fifoOutput struct {
 	*pipeEnd
 	hold *os.File
 }
 
-// readerPatience bounds the wait for the reader of an output to open the fifo. containerd's client opens it
-// concurrently with its request, and drops what it could not open in time. Without the wait, the output of a process
-// that exits immediately could be lost. The runc shim waits without a bound.
+// readerPatience bounds the wait for the reader of an output, whose client opens the fifo concurrently with its request,
+// and drops what it could not open before the process ended. The runc shim waits without a bound.
 const readerPatience = time.Second
 
 // openFifoOutput opens a fifo, and waits for its reader. A path without a scheme may also name a file or a device,
@@ -199,30 +191,24 @@ func (c Config) openFifoOutput(ctx context.Context, path string) (sink, error) {
 		return nil, err
 	}
 	out := &fifoOutput{pipeEnd: newPipeEnd(w, path)}
-	if !isFifo(w) {
+	if info, err := out.file.Stat(); err == nil && info.Mode()&fs.ModeNamedPipe == 0 {
 		return out.pipeEnd, nil
 	}
-	if out.hold, err = openOtherEnd(w, unix.O_RDONLY, path); err != nil {
+	if out.hold, err = openHold(path, unix.O_RDONLY); err != nil {
 		_ = out.pipeEnd.Close() // nothing was written
 		return nil, err
 	}
 	return out, nil
 }
 
-func isFifo(fd int) bool {
-	var st unix.Stat_t
-	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
-}
-
-// openOtherEnd opens the fifo of fd again, to hold it open: through /proc, so that both ends are of the same fifo
-// whatever happens to the path. It does not wait, since fd is the peer. The file is blocking, and so not in the poller,
-// which would wake for every byte that passes.
-func openOtherEnd(fd, flags int, name string) (*os.File, error) {
-	other, err := openFD(fmt.Sprintf("/proc/self/fd/%d", fd), flags, 0)
+// openHold opens the other end of a fifo, of which one is open already, so that it does not wait. The file is blocking,
+// and so not in the poller, which would wake for every byte that passes.
+func openHold(path string, flags int) (*os.File, error) {
+	fd, err := openFD(path, flags, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open the other end: %w", err)
+		return nil, err
 	}
-	return os.NewFile(uintptr(other), name), nil
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // Close implements sink.
@@ -244,20 +230,14 @@ func (o *fifoOutput) end(ctx context.Context) error {
 // awaitReader returns when somebody has opened the fifo for reading. A writer learns this from the kernel in only one
 // way: by an open that blocks a thread until the first reader comes. No poll shows it.
 func (o *fifoOutput) awaitReader(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	// This uses a duplicate, which Close does not close.
-	fd, err := -1, error(nil)
-	closed := o.conn.Control(func(end uintptr) { fd, err = unix.FcntlInt(end, unix.F_DUPFD_CLOEXEC, 0) })
-	if closed == nil && err == nil {
-		defer unix.Close(fd) //nolint:errcheck // nothing was written to it
-		var w io.Closer
-		if w, err = fifo.OpenFifo(ctx, fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY, 0); err == nil {
-			return w.Close()
+	_ = o.conn.Control(func(fd uintptr) { // Close ends ctx before it waits for this
+		w, err := fifo.OpenFifo(ctx, fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY, 0)
+		if err == nil {
+			_ = w.Close() // nothing was written to it
+			return
 		}
-	}
-	<-ctx.Done() // if that was not the reason, descriptors are scarce: a reader can still come, unnoticed
+		<-ctx.Done() // if that was not the reason, descriptors are scarce: a reader can still come, unnoticed
+	})
 	return context.Cause(ctx)
 }
 

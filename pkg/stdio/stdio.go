@@ -4,16 +4,11 @@
 // Package stdio carries the standard streams of one process, a container's init or an exec, between the process and
 // what containerd named for it: fifos, files or a logging binary. The process gets pipes or a terminal.
 //
-// # Goroutines and locks
-//
 // A [Streams] has one goroutine for each stream that is copied. It ends with its source, or in [Streams.Close]. While
-// idle it waits in the runtime's poller and holds no buffer. Streams.mu is not held across anything that blocks.
-//
-// A process can keep the lock of its pipe, by a write from memory that never becomes available (userfaultfd(2), FUSE;
+// idle it waits in the runtime's poller and holds no buffer. Streams.mu is not held across anything that blocks. A
+// process can keep the lock of its pipe, by a write from memory that never becomes available (userfaultfd(2), FUSE;
 // fs/pipe.c). Every read, FIONREAD and close of the pipe then waits uninterruptibly until the process is killed. Such
 // calls run in goroutines that are waited for within a bound, and may be left behind until then.
-//
-// # Promises
 //
 //   - What the process wrote before its exit is delivered as long as somebody reads. Readers may go and come: both ends
 //     of an output fifo are held open here, and what is written meanwhile waits in the fifo.
@@ -21,7 +16,6 @@
 //     containerd's client expects (client/task.go, Delete). A terminal, which can be opened again, ends at Drain.
 //   - A process neither dies nor blocks because its logging binary did, or because Config.KeepUnread has passed without
 //     a reader. What it writes then is lost.
-//   - No child inherits a descriptor made here, except for the files that the caller passes to it.
 package stdio
 
 import (
@@ -48,12 +42,11 @@ type Config struct {
 	Stdout   string
 	Stderr   string
 	Terminal bool // the process gets one terminal instead of three pipes; Stderr is ignored, as with the runc shim
-	// KeepUnread is how long after the call of Drain output waits for an absent reader. 0: until Close.
-	KeepUnread time.Duration
-	MaxOutput  int64 // bytes of each output that are passed on; what follows is dropped. 0: all
 
-	ID   string // CONTAINER_ID of a logging binary: the id of the container or of the exec, as with the runc shim
-	Host *Host  // serves logging binaries; without it these are errdefs.ErrNotImplemented
+	KeepUnread time.Duration // for which output waits for an absent reader, from Drain on. 0: until Close
+	MaxOutput  int64         // bytes of each output that are passed on; what follows is dropped. 0: all
+	ID         string        // CONTAINER_ID of a logging binary: of the container or the exec, as with the runc shim
+	Host       *Host         // serves logging binaries; without it these are errdefs.ErrNotImplemented
 
 	readersLater bool // for tests whose readers come after Open, which does not wait for them
 }
@@ -114,13 +107,9 @@ type Streams struct {
 var outputNames = [...]string{"stdout", "stderr"}
 
 // Open opens every stream of c, or none. It waits for the reader of an output fifo for a second at most, for a logging
-// binary to be ready for ten seconds at most, and for neither after ctx ends.
-//
-// The pipes that the process gets belong to o (containerd.runc.v1.Options, io_uid and io_gid), so that it may open
-// /proc/self/fd/1 again in a user namespace.
-//
-// The error is errdefs.ErrInvalidArgument for a name that is not understood, and errdefs.ErrFailedPrecondition for a
-// fifo or a program that does not exist or is of the wrong kind.
+// binary to be ready for ten seconds at most, and for neither after ctx ends. The pipes that the process gets belong to
+// o, so that it may open /proc/self/fd/1 again in a user namespace. The error is errdefs.ErrInvalidArgument for a name
+// that is not understood, and errdefs.ErrFailedPrecondition for a fifo or a program that is absent or of another kind.
 func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -195,8 +184,8 @@ func (s *Streams) openChild(o idmap.Owner) (err error) {
 	return nil
 }
 
-// Child returns what the process gets as descriptors 0, 1 and 2: files without a terminal, nil with one. They belong to
-// the Streams, and are open until Started or Close.
+// Child returns what the process gets as descriptors 0, 1 and 2, nil with a terminal. They are open until Started or
+// Close.
 func (s *Streams) Child() (stdin, stdout, stderr *os.File) {
 	return s.child[0], s.child[1], s.child[2]
 }
@@ -210,9 +199,8 @@ func (s *Streams) ConsoleSocket() *os.File {
 	return s.terminal.peer
 }
 
-// Started is called once, after the process was created. It closes the process's ends, receives the master of the
-// terminal if there is one, and starts the copying of the outputs. It waits for the master until ctx ends or
-// consoleTimeout. After an error nothing is copied, and the caller must still call Close.
+// Started is called once, after the process was created. It closes the process's ends, receives the master of a
+// terminal until ctx ends, and starts the copying of the outputs. After an error nothing is copied; Close is still due.
 func (s *Streams) Started(ctx context.Context) (err error) {
 	s.mu.Lock()
 	if s.started || s.closed {
@@ -255,8 +243,8 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 }
 
 // OpenStdin starts the copying of stdin, for which a client that writes waits. It is called once, after Started, when
-// State finds the process: nerdctl asks for the task at the end of its input, and sends no CloseIO if there is no task
-// (pkg/taskutil, StdinCloser). After an error a process without a terminal sees the end of its stdin.
+// State finds the process: nerdctl sends no CloseIO if there is no task at the end of its input (pkg/taskutil,
+// StdinCloser). After an error a process without a terminal sees the end of its stdin.
 func (s *Streams) OpenStdin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,10 +269,9 @@ func (s *Streams) copy(c *copier) {
 	s.copying.Go(c.run) // ends with its source or what it leads to, or in Close, which joins it
 }
 
-// CloseStdin lets the stdin of the process end. As with the runc shim, the process reads to the last byte that a client
-// sends, and sees the end when every client has closed the fifo (containerd-shim-runc-v2/process/init.go, openStdin). A
-// terminal in line mode gets its end-of-file character. Before OpenStdin, the end is kept until then. Without stdin,
-// and when called again, CloseStdin does nothing.
+// CloseStdin lets the stdin of the process end when every client has closed the fifo, as with the runc shim
+// (containerd-shim-runc-v2/process/init.go, openStdin). A terminal in line mode gets its end-of-file character. Before
+// OpenStdin, the end is kept until then. It may be called again, or without stdin.
 func (s *Streams) CloseStdin() error {
 	if s.input == nil {
 		return nil
@@ -305,8 +292,7 @@ func errClosed(op string) error {
 const closeTimeout = time.Second
 
 // Close stops the copying and releases everything. Output that was not delivered is lost: call Drain first. Each Close
-// returns after the goroutines and the logging binary have ended. Goroutines that wait for a pipe whose lock somebody
-// keeps are left behind after closeTimeout, and release what they have when they can. For the binary, see logger.stop.
+// returns after the goroutines have ended or closeTimeout, and after logger.stop.
 func (s *Streams) Close() (err error) {
 	s.closing.Do(func() { err = s.close() })
 	return err
@@ -328,8 +314,7 @@ func (s *Streams) close() error {
 		s.copying.Go(func() { _ = f.Close() }) // whatever is nil or closed; a late write error has no one to go to
 	}
 	if unixfile.Within(closeTimeout, func() error { s.copying.Wait(); return nil }) != nil {
-		s.logger.Warnf("standard streams are not released after %v: a process at the other end keeps a pipe locked, "+
-			"or a file does not answer", closeTimeout)
+		s.logger.Warn("standard streams are not released: a process keeps a pipe locked, or a file does not answer")
 	}
 	if s.binary == nil {
 		return nil

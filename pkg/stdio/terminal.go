@@ -20,12 +20,9 @@ import (
 // reported the process as created.
 const consoleTimeout = 10 * time.Second
 
-// terminal is the terminal of a process, before its master is received.
-//
-// The master is read through Go's poller. containerd/console has an Epoller because a master answers EIO and stays
-// ready while nobody has the terminal open, so that a level-triggered poll would spin. Go's poller is edge-triggered
-// too (runtime/netpoll_epoll.go): a reader that takes EIO for "nothing yet" sleeps until the terminal is opened and
-// written again, without a second poller and its goroutine.
+// terminal is the terminal of a process, before its master is received. The master is read through Go's poller, which is
+// edge-triggered, as containerd/console's Epoller is: a master answers EIO and stays ready while nobody has the terminal
+// open, so that a level-triggered poll would spin.
 type terminal struct {
 	socket *pipeEnd // ours
 	peer   *os.File // the runtime's
@@ -49,7 +46,7 @@ func (t *terminal) receive(ctx context.Context) (*pipeEnd, error) {
 	_ = t.peer.Close()
 	ctx, cancel := context.WithTimeout(ctx, consoleTimeout)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = t.socket.file.SetReadDeadline(time.Unix(1, 0)) }) // ends the read below
+	stop := context.AfterFunc(ctx, func() { _ = t.socket.file.SetReadDeadline(longAgo) }) // ends the read below
 	defer stop()
 
 	fd, err := t.receiveFD()
@@ -137,9 +134,8 @@ func (t *terminalInput) end(context.Context) error {
 // Close leaves the master to the output's copier.
 func (t *terminalInput) Close() error { return nil }
 
-// resizeTimeout bounds how long the kernel may take to set the size of a terminal. A process that asks for the size
-// keeps it locked while the kernel writes to the process's memory (drivers/tty/tty_io.c, tiocgwinsz), which may never
-// become available (userfaultfd(2), FUSE).
+// resizeTimeout bounds how long the kernel may take to set the size of a terminal, which a process can keep locked by
+// asking for it (drivers/tty/tty_io.c, tiocgwinsz), as it can a pipe.
 const resizeTimeout = time.Second
 
 // Resize sets the size of the terminal in characters. Without a terminal, before Started and after Close the error is
