@@ -146,29 +146,6 @@ func TestDrainMayStop_LastBytesWithoutAReader(t *testing.T) {
 	}
 }
 
-func TestDrain_IsPatientWithASlowReader(t *testing.T) {
-	r := newEnv(t, false, "stdout")
-	out, process := r.client("stdout"), r.process()
-	r.started()
-	text := pattern(2 * bufferSize)
-	write(t, process, text)
-	process.Close()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	drained := make(chan error, 1)
-	go func() { drained <- r.Drain(t.Context()) }()
-	for rest := text; rest != ""; {
-		n := min(len(rest), 4096)
-		wantRead(t, out, rest[:n])
-		rest = rest[n:]
-		<-tick.C
-	}
-	if err := <-drained; err != nil {
-		t.Errorf("Drain() = %v, want nil", err)
-	}
-	wantRest(t, out, "")
-}
-
 func TestDrain_SaysThatCloseCutTheOutput(t *testing.T) {
 	r := newEnv(t, false, "stdout")
 	process := r.process()
@@ -197,12 +174,5 @@ func TestDrain_LosesNothing(t *testing.T) {
 		within(t, "Close", func() { _ = r.Close() })
 		grandchild.Close()
 		wantRest(t, out, text)
-	}
-}
-
-func TestDrain_WithoutProcessReturnsAtOnce(t *testing.T) {
-	r := newEnv(t, false, "stdin", "stdout")
-	if err := r.Drain(t.Context()); err != nil {
-		t.Errorf("Drain() = %v, want nil", err)
 	}
 }

@@ -5,7 +5,6 @@ package stdio
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -17,7 +16,6 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/internal/testx"
 )
 
@@ -62,28 +60,6 @@ func TestLogger_ThatSIGKILLDoesNotEndIsLeftBehind(t *testing.T) {
 	})
 	release()
 	within(t, "the binary", func() { <-l.binary.exited })
-}
-
-func TestLogger_ThatIsNotReadyAndNotEndedBySIGKILLIsLeftBehind(t *testing.T) {
-	checkLeaks(t)
-	children := newFakeChildren(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	uri := loggerURI(t, "binary", "never-ready", "")
-	failed := make(chan error, 1)
-	go func() {
-		_, err := Open(ctx, Config{Stdout: uri, Host: NewHost("ns", children)}, idmap.Owner{})
-		failed <- err
-	}()
-	testx.Eventually(t, "Open waits for the sign", asleepIn("awaitReady"))
-	release := trace(t, children.only())
-	cancel()
-	within(t, "Open", func() {
-		if err := <-failed; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "is left behind") {
-			t.Errorf("Open() = %v, want context.Canceled, and that the binary is left behind", err)
-		}
-	})
-	release()
-	testx.Eventually(t, "the binary has ended", func() bool { return children.only() == 0 })
 }
 
 // trace keeps the parent of a process from waiting for it until release.

@@ -187,12 +187,3 @@ func (c *fakeChildren) Unregister(pid int) {
 	}
 	delete(c.registered, pid)
 }
-
-// only is the child that is registered, or 0.
-func (c *fakeChildren) only() (pid int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for pid = range c.registered {
-	}
-	return pid
-}

@@ -135,22 +135,10 @@ func TestLogger_ThatDoesNotGetReadyLeavesNothing(t *testing.T) {
 		class              error
 		want               string
 	}{
-		{
-			"it ends without the byte", "binary-v2", "crash", errdefs.ErrFailedPrecondition,
-			`closed descriptor 5 without the byte that says it is ready \(exit status 3\): failed precondition`,
-		},
-		{
-			"it closes without the byte", "binary-v2", "closes-only", errdefs.ErrFailedPrecondition,
-			`closed descriptor 5 without the byte that says it is ready \(signal: killed\): failed precondition`,
-		},
-		{
-			"it gives no sign", "binary", "never-ready", context.DeadlineExceeded,
-			`not ready: no sign on descriptor 5: context deadline exceeded`,
-		},
-		{
-			"it gives no sign of version 2", "binary-v2", "never-ready", context.DeadlineExceeded,
-			`not ready: no sign on descriptor 5: context deadline exceeded`,
-		},
+		{"it ends without the byte", "binary-v2", "crash", errdefs.ErrFailedPrecondition, `closed descriptor 5 without the byte that says it is ready \(exit status 3\): failed precondition`},
+		{"it closes without the byte", "binary-v2", "closes-only", errdefs.ErrFailedPrecondition, `closed descriptor 5 without the byte that says it is ready \(signal: killed\): failed precondition`},
+		{"it gives no sign", "binary", "never-ready", context.DeadlineExceeded, `not ready: no sign on descriptor 5: context deadline exceeded`},
+		{"it gives no sign of version 2", "binary-v2", "never-ready", context.DeadlineExceeded, `not ready: no sign on descriptor 5: context deadline exceeded`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -29,108 +29,22 @@ func TestOpen_RefusesAndLeavesNothing(t *testing.T) {
 		class  error
 		want   string
 	}{
-		{
-			"an unknown scheme of stdout",
-			Config{Stdin: in, Stdout: "gopher:///x"},
-			errdefs.ErrInvalidArgument,
-			`stdout "gopher:///x": unknown scheme "gopher", want fifo, file, binary or binary-v2: invalid argument`,
-		},
-		{
-			"an unknown scheme of stderr",
-			Config{Stdin: in, Stdout: out, Stderr: "x://y"},
-			errdefs.ErrInvalidArgument,
-			`stderr "x://y": unknown scheme "x", want fifo, file, binary or binary-v2: invalid argument`,
-		},
-		{
-			"a logging binary",
-			Config{Stdout: "binary:///bin/log?a=b"},
-			errdefs.ErrNotImplemented,
-			`stdout "binary:///bin/log?a=b": scheme "binary" is not served here: not implemented`,
-		},
-		{
-			"a logging binary for stderr alone",
-			Config{Stderr: "binary-v2:///bin/log", Host: host},
-			errdefs.ErrInvalidArgument,
-			`stderr "binary-v2:///bin/log": a logging binary always takes both outputs: name it as stdout (stderr is then ignored): invalid argument`,
-		},
-		{
-			"a logging binary that does not exist",
-			Config{Stdin: in, Stdout: "binary:///nonexistent", Host: host},
-			errdefs.ErrFailedPrecondition,
-			`stdout "binary:///nonexistent": start logging binary: fork/exec /nonexistent: no such file or directory: failed precondition`,
-		},
-		{
-			"a logging binary that cannot be run",
-			Config{Stdout: "binary-v2://" + file, Host: host},
-			errdefs.ErrFailedPrecondition,
-			`stdout "binary-v2://` + file + `": start logging binary: fork/exec ` + file + `: permission denied: failed precondition`,
-		},
-		{
-			"a logging binary by a relative path",
-			Config{Stdout: "binary://logger?a=b", Host: host},
-			errdefs.ErrInvalidArgument,
-			`stdout "binary://logger?a=b": path is not absolute: invalid argument`,
-		},
-		{
-			"arguments of a logging binary that are none",
-			Config{Stdout: "binary:///bin/log?a;b", Host: host},
-			errdefs.ErrInvalidArgument,
-			`stdout "binary:///bin/log?a;b": invalid semicolon separator in query: invalid argument`,
-		},
-		{
-			"streaming",
-			Config{Stdin: "ttrpc+unix:///s?streaming_id=a-stdin"},
-			errdefs.ErrInvalidArgument,
-			`stdin "ttrpc+unix:///s?streaming_id=a-stdin": unknown scheme "ttrpc+unix", want fifo, file, binary or binary-v2: invalid argument`,
-		},
-		{
-			"stdin from a file",
-			Config{Stdin: "file:///etc/passwd"},
-			errdefs.ErrInvalidArgument,
-			`stdin "file:///etc/passwd": scheme "file" is for output, want fifo: invalid argument`,
-		},
-		{
-			"a relative path",
-			Config{Stdout: "out"},
-			errdefs.ErrInvalidArgument,
-			`stdout "out": path is not absolute: invalid argument`,
-		},
-		{
-			"a relative path of a URI",
-			Config{Stdout: "file://log/out"},
-			errdefs.ErrInvalidArgument,
-			`stdout "file://log/out": path is not absolute: invalid argument`,
-		},
-		{
-			"a URI that is none",
-			Config{Stdout: "file:///%zz"},
-			errdefs.ErrInvalidArgument,
-			`stdout "file:///%zz": parse "file:///%zz": invalid URL escape "%zz": invalid argument`,
-		},
-		{
-			"a fifo that does not exist",
-			Config{Stdin: in, Stdout: out, Stderr: "/nonexistent"},
-			errdefs.ErrFailedPrecondition,
-			`stderr "/nonexistent": open /nonexistent: no such file or directory: failed precondition`,
-		},
-		{
-			"stdin that is no fifo",
-			Config{Stdout: out, Stdin: file},
-			errdefs.ErrFailedPrecondition,
-			`stdin "` + file + `": not a fifo: failed precondition`,
-		},
-		{
-			"a log file below a file",
-			Config{Stdin: in, Stdout: "file://" + file + "/log"},
-			errdefs.ErrFailedPrecondition,
-			`stdout "file://` + file + `/log": mkdir ` + file + `: not a directory: failed precondition`,
-		},
-		{
-			"a log file that is a fifo without reader",
-			Config{Stdin: in, Stdout: "file://" + out},
-			errdefs.ErrFailedPrecondition,
-			`stdout "file://` + out + `": open ` + out + `: no such device or address: failed precondition`,
-		},
+		{"an unknown scheme of stdout", Config{Stdin: in, Stdout: "gopher:///x"}, errdefs.ErrInvalidArgument, `stdout "gopher:///x": unknown scheme "gopher", want fifo, file, binary or binary-v2: invalid argument`},
+		{"an unknown scheme of stderr", Config{Stdin: in, Stdout: out, Stderr: "x://y"}, errdefs.ErrInvalidArgument, `stderr "x://y": unknown scheme "x", want fifo, file, binary or binary-v2: invalid argument`},
+		{"a logging binary", Config{Stdout: "binary:///bin/log?a=b"}, errdefs.ErrNotImplemented, `stdout "binary:///bin/log?a=b": scheme "binary" is not served here: not implemented`},
+		{"a logging binary for stderr alone", Config{Stderr: "binary-v2:///bin/log", Host: host}, errdefs.ErrInvalidArgument, `stderr "binary-v2:///bin/log": a logging binary always takes both outputs: name it as stdout (stderr is then ignored): invalid argument`},
+		{"a logging binary that does not exist", Config{Stdin: in, Stdout: "binary:///nonexistent", Host: host}, errdefs.ErrFailedPrecondition, `stdout "binary:///nonexistent": start logging binary: fork/exec /nonexistent: no such file or directory: failed precondition`},
+		{"a logging binary that cannot be run", Config{Stdout: "binary-v2://" + file, Host: host}, errdefs.ErrFailedPrecondition, `stdout "binary-v2://` + file + `": start logging binary: fork/exec ` + file + `: permission denied: failed precondition`},
+		{"a logging binary by a relative path", Config{Stdout: "binary://logger?a=b", Host: host}, errdefs.ErrInvalidArgument, `stdout "binary://logger?a=b": path is not absolute: invalid argument`},
+		{"arguments of a logging binary that are none", Config{Stdout: "binary:///bin/log?a;b", Host: host}, errdefs.ErrInvalidArgument, `stdout "binary:///bin/log?a;b": invalid semicolon separator in query: invalid argument`},
+		{"streaming", Config{Stdin: "ttrpc+unix:///s?streaming_id=a-stdin"}, errdefs.ErrInvalidArgument, `stdin "ttrpc+unix:///s?streaming_id=a-stdin": unknown scheme "ttrpc+unix", want fifo, file, binary or binary-v2: invalid argument`},
+		{"stdin from a file", Config{Stdin: "file:///etc/passwd"}, errdefs.ErrInvalidArgument, `stdin "file:///etc/passwd": scheme "file" is for output, want fifo: invalid argument`},
+		{"a relative path", Config{Stdout: "out"}, errdefs.ErrInvalidArgument, `stdout "out": path is not absolute: invalid argument`},
+		{"a URI that is none", Config{Stdout: "file:///%zz"}, errdefs.ErrInvalidArgument, `stdout "file:///%zz": parse "file:///%zz": invalid URL escape "%zz": invalid argument`},
+		{"a fifo that does not exist", Config{Stdin: in, Stdout: out, Stderr: "/nonexistent"}, errdefs.ErrFailedPrecondition, `stderr "/nonexistent": open /nonexistent: no such file or directory: failed precondition`},
+		{"stdin that is no fifo", Config{Stdout: out, Stdin: file}, errdefs.ErrFailedPrecondition, `stdin "` + file + `": not a fifo: failed precondition`},
+		{"a log file below a file", Config{Stdin: in, Stdout: "file://" + file + "/log"}, errdefs.ErrFailedPrecondition, `stdout "file://` + file + `/log": mkdir ` + file + `: not a directory: failed precondition`},
+		{"a log file that is a fifo without reader", Config{Stdin: in, Stdout: "file://" + out}, errdefs.ErrFailedPrecondition, `stdout "file://` + out + `": open ` + out + `: no such device or address: failed precondition`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -149,15 +63,6 @@ func TestOpen_AfterItsContextEnded(t *testing.T) {
 	if s, err := Open(ctx, Config{}, idmap.Owner{}); s != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("Open() = %v, %v, want context.Canceled", s, err)
 	}
-}
-
-func TestOpen_FifoByItsScheme(t *testing.T) {
-	checkLeaks(t)
-	dir := fifos(t, "stdout")
-	r := &env{t, mustOpen(t, Config{Stdout: "fifo://" + filepath.Join(dir, "stdout")}), dir}
-	out := r.client("stdout")
-	r.run("echo", "hello")
-	wantRest(t, out, "hello\n")
 }
 
 func TestOpen_FileIsMadeAndAppendedTo(t *testing.T) {

@@ -6,7 +6,6 @@ package stdio
 import (
 	"errors"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -91,22 +90,4 @@ func TestStdin_EndsWhenTheProcessClosesIt(t *testing.T) {
 	if err := r.CloseStdin(); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestCloseStdin_WithoutStdinDoesNothing(t *testing.T) {
-	r := newEnv(t, false, "stdout")
-	if err := r.CloseStdin(); err != nil {
-		t.Error(err)
-	}
-}
-
-// Nothing in the kernel announces that a goroutine sleeps, so its state is read from its stack: "IO wait" is the
-// runtime's poller.
-func TestStdin_WaitsInThePollerWhileIdle(t *testing.T) {
-	r := newEnv(t, false, "stdin")
-	r.run("sleep", "1000")
-	r.client("stdin").Close()
-	testx.Eventually(t, "the copier of stdin sleeps", func() bool {
-		return strings.Contains(goroutines(), "[IO wait]")
-	})
 }

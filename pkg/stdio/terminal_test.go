@@ -235,35 +235,21 @@ func TestTerminal_DrainLosesNothing(t *testing.T) {
 }
 
 func TestStarted_RefusesWhatIsNotOneMaster(t *testing.T) {
+	const noMaster = "not a master of a pseudo-terminal: inappropriate ioctl for device: invalid argument"
 	tests := []struct {
 		name  string
 		send  func(t *testing.T, r *env)
 		class error
 		want  string
 	}{
-		{
-			"no descriptor", func(_ *testing.T, r *env) { r.send() }, errdefs.ErrFailedPrecondition,
-			"it sent none: failed precondition",
-		},
-		{"two files", func(_ *testing.T, r *env) {
-			r.send(os.Stdin, os.Stdin)
-		}, errdefs.ErrInvalidArgument, "not a master of a pseudo-terminal: inappropriate ioctl for device: invalid argument"},
-		{"a file", func(t *testing.T, r *env) {
-			t.Helper()
-			f, err := os.Open(os.DevNull)
-			testx.Must(t, err)
-			defer f.Close()
-			r.send(f)
-		}, errdefs.ErrInvalidArgument, "not a master of a pseudo-terminal: inappropriate ioctl for device: invalid argument"},
+		{"no descriptor", func(_ *testing.T, r *env) { r.send() }, errdefs.ErrFailedPrecondition, "it sent none: failed precondition"},
+		{"nothing, and the runtime is gone", func(*testing.T, *env) {}, errdefs.ErrFailedPrecondition, "it sent none: failed precondition"},
+		{"two files", func(_ *testing.T, r *env) { r.send(os.Stdin, os.Stdin) }, errdefs.ErrInvalidArgument, noMaster},
 		{"the process's side of a terminal", func(t *testing.T, r *env) {
 			t.Helper()
 			_, path := pty(t)
 			r.send(openSlave(t, path))
-		}, errdefs.ErrInvalidArgument, "not a master of a pseudo-terminal: inappropriate ioctl for device: invalid argument"},
-		{
-			"nothing, and the runtime is gone", func(*testing.T, *env) {}, errdefs.ErrFailedPrecondition,
-			"it sent none: failed precondition",
-		},
+		}, errdefs.ErrInvalidArgument, noMaster},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

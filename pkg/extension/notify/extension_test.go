@@ -80,12 +80,3 @@ func TestExtension_Refuses(t *testing.T) {
 		}
 	}
 }
-
-func TestExtension_TellsItsDefault(t *testing.T) {
-	got, err := timeoutOf(t, nil, "notify", "true")
-	table := extension.List{Extension()}.Settings()
-	i := slices.IndexFunc(table, func(s settings.Setting) bool { return s.Name == "notify-timeout" })
-	if err != nil || table[i].Default != got.String() {
-		t.Errorf("default %q, want %v (%v)", table[i].Default, got, err)
-	}
-}
