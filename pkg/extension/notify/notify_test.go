@@ -219,9 +219,10 @@ func TestMain(m *testing.M) {
 // data that are never read (SO_LINGER in socket(7)).
 func TestClose_DoesNotWaitForDescriptorsThatHang(t *testing.T) {
 	f := listen(t)
+	defer f.reader.Wait()
 	for _, what := range []string{"one that is read", "one that is not, since the other one hangs"} {
 		peer := lingering(t, func(fd int) { testx.Must(t, send(f.dir, what, fd)) })
-		defer func() { _ = peer.Close(); f.reader.Wait() }() // which ends the waiting
+		defer peer.Close() // which ends the waiting
 	}
 	began := time.Now()
 	if err := f.Await(time.Nanosecond, time.Nanosecond, nil); !errors.Is(err, ErrTimeout) || time.Since(began) > 10*readTimeout {
