@@ -131,6 +131,7 @@ func TestClose_WhatFollowsIsRefused(t *testing.T) {
 	if err := r.Started(t.Context()); !errors.Is(err, errdefs.ErrFailedPrecondition) {
 		t.Errorf("Started() again = %v, want ErrFailedPrecondition", err)
 	}
+	testx.Must(t, r.Close())
 	r = newEnv(t, false, "stdin", "stdout")
 	if err := errors.Join(r.Drain(t.Context()), r.Close()); err != nil { // without a process nothing is waited for
 		t.Errorf("Drain, Close before Started: %v, want nil", err)
