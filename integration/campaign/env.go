@@ -51,8 +51,7 @@ type Env struct {
 // NewEnv starts a containerd with nothing but bystanders.
 func NewEnv(ctx context.Context, programs harness.Env, isolation *cri.Isolation, name string) (_ *Env, err error) {
 	e := &Env{
-		name: harness.NamespacePrefix + name, order: newOrder(), unwatch: func() {}, systemd: withSystemd(),
-		totals: Totals{},
+		name: harness.NamespacePrefix + name, order: newOrder(), unwatch: func() {}, totals: Totals{},
 	}
 	daemon, err := cri.NewDaemon(programs, isolation)
 	if err != nil {
@@ -69,7 +68,6 @@ func NewEnv(ctx context.Context, programs harness.Env, isolation *cri.Isolation,
 	}()
 	steps := []func() error{
 		func() error { return harness.WriteRootfs(programs, e.rootfs) },
-		e.mountRun,
 		func() error { return cri.MakeCgroup("/" + e.name) },
 		func() error { return cri.MakeCgroup(e.podParent()) },
 		func() error { return daemon.Start(ctx) },
@@ -148,7 +146,7 @@ func (e *Env) Close() error {
 	scope := e.scope()
 	err := e.daemon.Kill() // so that it does not clean up after the shims while Remove kills them
 	_ = scope.Remove()     // a process may start while this looks for them, and then the next call finds it
-	return errors.Join(err, scope.Remove(), e.stopSlice(), os.RemoveAll(e.rootfs), e.daemon.Close())
+	return errors.Join(err, scope.Remove(), os.RemoveAll(e.rootfs), e.daemon.Close())
 }
 
 // count counts one more of what a name says.

@@ -29,12 +29,8 @@ func (e *Env) do(ctx context.Context, s Step) (answers [2]string) {
 		}()
 	}
 	e.count("steps")
-	switch {
-	case s.Op == Pod, s.With == nil && s.Fault == nil: // a pod knows its own processes
+	if s.Op == Pod || s.With == nil && s.Fault == nil { // a pod knows its own processes
 		answers[0] = e.operate(ctx, s)
-		return answers
-	case s.Fault.weather():
-		answers[0] = e.doInWeather(ctx, s)
 		return answers
 	}
 	done := make(chan struct{})
@@ -183,7 +179,7 @@ func open(pid int, right func() bool) int {
 func (e *Env) contained(pid int) int {
 	return open(pid, func() bool {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-		return err == nil && strings.Contains(strings.ReplaceAll(string(text), ".slice/", "/"), "/"+e.name+"/")
+		return err == nil && strings.Contains(string(text), "/"+e.name+"/")
 	})
 }
 

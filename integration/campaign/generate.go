@@ -56,9 +56,6 @@ func (g *generator) next() []Step {
 		return []Step{{Op: Remove, Container: container, Exec: noExec}}
 	}
 	w := worlds[g.rand.IntN(len(worlds))]
-	if w.init.phase == running && g.one(g.mix.Storm) {
-		return []Step{{Op: Storm, Container: container, Exec: noExec, Count: 1 + g.rand.IntN(mostStorm), Gone: g.one(300)}}
-	}
 	s := g.choose(w, container)
 	return g.addFault(g.addCompanion(s, w))
 }
@@ -71,9 +68,6 @@ func (g *generator) batch() Step {
 	}
 	return s
 }
-
-// mostStorm is how many execs a storm has at most.
-const mostStorm = 150
 
 // choose chooses an operation on a container that may be in the state w.
 func (g *generator) choose(w world, container int) Step {
@@ -263,12 +257,6 @@ func (g *generator) addFault(s Step) []Step {
 		}
 	case g.one(g.mix.Shim):
 		f.Kind = KillShim
-	case g.one(g.mix.Weather):
-		// A container takes about ten pages of /run.
-		*f = Fault{Kind: FullRun, For: time.Duration(1+g.rand.IntN(200)) * time.Millisecond, Pages: g.rand.IntN(12)}
-		if g.one(330) {
-			f.Kind = ReadOnlyRun
-		}
 	case g.one(g.mix.Daemon - g.mix.Daemon/2):
 		f.Kind = KillContainerd
 		s.Fault = f

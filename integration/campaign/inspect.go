@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/containerd/ttrpc"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"sandbox.internal/shim/integration/harness"
 )
@@ -42,22 +42,13 @@ func inspect(ctx context.Context, bundle string) (told inspected, err error) {
 	}
 	c := ttrpc.NewClient(conn)
 	defer func() { _ = c.Close() }() // it has answered
-	var request, answer emptypb.Empty
-	if err := c.Call(ctx, "io.containerd.sandbox.v1.Inspect", "Inspect", &request, &answer); err != nil {
-		return told, fmt.Errorf("inspect: %w", err)
+	var answer wrapperspb.BytesValue // whose only field is bytes, as that of the shim's answer: JSON
+	err = c.Call(ctx, "io.containerd.sandbox.v1.Inspect", "Inspect", &emptypb.Empty{}, &answer)
+	if err == nil {
+		err = json.Unmarshal(answer.GetValue(), &told)
 	}
-	// The only field of the answer is bytes of JSON.
-	unknown := answer.ProtoReflect().GetUnknown()
-	_, _, n := protowire.ConsumeTag(unknown)
-	if n < 0 {
-		return told, fmt.Errorf("inspect: %w", protowire.ParseError(n))
+	if err != nil {
+		err = fmt.Errorf("inspect: %w", err)
 	}
-	text, n := protowire.ConsumeBytes(unknown[n:])
-	if n < 0 {
-		return told, fmt.Errorf("inspect: %w", protowire.ParseError(n))
-	}
-	if err := json.Unmarshal(text, &told); err != nil {
-		return told, fmt.Errorf("inspect: %w", err)
-	}
-	return told, nil
+	return told, err
 }

@@ -6,6 +6,11 @@ package campaign
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // Mix says how many of a thousand steps of a round are what, and how long its bursts are.
@@ -21,9 +26,7 @@ type Mix struct {
 	Shim     int  // faults: a shim is killed
 	Daemon   int  // faults: containerd is killed, or restarted
 	Pod      int  // steps that are pods through CRI
-	Weather  int  // faults: /run is full or read-only
 	Hostile  int  // of a thousand programs
-	Storm    int  // steps on a container that runs whose execs all end while containerd is away
 	NoLimits bool // nothing of a container can be limited
 }
 
@@ -32,12 +35,26 @@ type Mix struct {
 func DefaultMix() Mix {
 	m := Mix{
 		Burst: 200, Batch: 2, Shared: 500, Length: 20, Together: 60, Illegal: 60, Process: 20, Stop: 10, Shim: 8, Daemon: 2,
-		Pod: 3, Weather: 10, Hostile: 60, Storm: 3,
+		Pod: 3, Hostile: 60,
 	}
 	if WhyNoLimits() != "" {
 		m.Pod, m.NoLimits = 0, true
 	}
 	return m
+}
+
+// WhyNoLimits says why containers can have no limits on this machine. It is empty if they can.
+func WhyNoLimits() string {
+	if harness.CgroupMode() != "v2" {
+		return ""
+	}
+	there, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+	for _, name := range []string{"cpu", "memory", "pids"} {
+		if err == nil && !slices.Contains(strings.Fields(string(there)), name) {
+			return "this machine's cgroup v2 has no controller " + name
+		}
+	}
+	return ""
 }
 
 // String is the mix as Set reads it.

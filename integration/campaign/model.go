@@ -41,7 +41,7 @@ func (m *model) results(s Step) []result {
 	var list []result
 	for _, w := range m[s.Container] {
 		if companion == nil {
-			for _, o := range slices.Concat(w.apply(s), w.inWeather(s)) {
+			for _, o := range w.apply(s) {
 				list = append(list, result{[2]string{o.answer}, o.next})
 			}
 			continue

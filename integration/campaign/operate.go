@@ -89,8 +89,6 @@ func (e *Env) operate(ctx context.Context, s Step) string {
 		return e.pod(ctx, s)
 	case Restart:
 		return e.restartGently(ctx)
-	case Storm:
-		return e.storm(ctx, p, s)
 	default:
 		return fmt.Sprintf("error: no operation %q", s.Op)
 	}

@@ -42,7 +42,6 @@ func (e *Env) check(ctx context.Context) []Violation {
 // scope is where anything may be that the worker has made.
 func (e *Env) scope() harness.Scope {
 	s := e.daemon.Scope(e.name)
-	s.Slice = e.slice()
 	s.Dirs = append(s.Dirs, e.daemon.Fifos, e.bundle(""),
 		filepath.Join(e.daemon.Dir, "root", "io.containerd.runtime.v2.task", e.name))
 	return s
@@ -110,8 +109,6 @@ func (e *Env) books() []string {
 		}
 	}
 	note("network interface", names, err)
-	units, err := e.scopes()
-	note("unit of systemd", units, err)
 	return list
 }
 

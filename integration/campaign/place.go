@@ -108,8 +108,8 @@ func (e *Env) record(ctx context.Context, id, pod string, opts ...oci.SpecOpts) 
 		process = *s.Process
 		return nil
 	}
-	opts = append(append([]oci.SpecOpts{oci.WithEnv([]string{"PATH=/bin"})}, e.cgroupOf(id)...), opts...)
-	_, err := e.client.NewContainer(ctx, id, e.runtime(), client.WithSandbox(pod), client.WithNewSpec(append(opts, keep)...))
+	opts = append([]oci.SpecOpts{oci.WithEnv([]string{"PATH=/bin"})}, opts...)
+	_, err := e.client.NewContainer(ctx, id, client.WithRuntime(e.daemon.Env.Runtime, nil), client.WithSandbox(pod), client.WithNewSpec(append(opts, keep)...))
 	return &process, err
 }
 

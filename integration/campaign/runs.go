@@ -11,7 +11,6 @@ import (
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"golang.org/x/sys/unix"
 )
 
 // each calls f for each number, some at the same time, and returns the first answer that is not ok. After such an
@@ -160,56 +159,4 @@ func (e *Env) containerOnce(ctx context.Context, id, want string) (wrong string)
 	}
 	e.deleted(ctx, id, time.Since(began))
 	return ""
-}
-
-// storm starts execs, ends them all while containerd is stopped or dead, and then asks for each exit.
-func (e *Env) storm(ctx context.Context, p *place, s Step) string {
-	if p.process == nil {
-		return notFound
-	}
-	id := func(i int) string { return fmt.Sprintf("s%d", i) }
-	answers, pids := make([]string, s.Count), make([]int, s.Count)
-	each(s.Count, func(i int) string {
-		pids[i], answers[i] = e.startOnce(ctx, p, id(i), forever)
-		return ok
-	})
-	err := e.withoutContainerd(ctx, s.Gone, func() {
-		for _, pid := range pids {
-			e.signal(Fault{Kind: KillExec}, e.contained(pid))
-		}
-	})
-	if err != nil {
-		return "error: " + err.Error()
-	}
-	each(s.Count, func(i int) string {
-		answers[i] = e.endOnce(ctx, p, id(i), pids[i], answers[i], fmt.Sprintf("%s %d", ok, killed))
-		return ok
-	})
-	for _, answer := range answers {
-		if answer != ok {
-			return answer
-		}
-	}
-	return ok
-}
-
-// withoutContainerd calls f while containerd is stopped, or gone.
-func (e *Env) withoutContainerd(ctx context.Context, gone bool, f func()) error {
-	if gone {
-		e.count("containerd killed")
-		if err := e.daemon.Kill(); err != nil {
-			return fmt.Errorf("kill containerd: %w", err)
-		}
-		f()
-		return e.restart(ctx)
-	}
-	e.count("stops")
-	if err := unix.Kill(e.daemon.Pid(), unix.SIGSTOP); err != nil {
-		return fmt.Errorf("stop containerd: %w", err)
-	}
-	f()
-	if err := unix.Kill(e.daemon.Pid(), unix.SIGCONT); err != nil {
-		return fmt.Errorf("let containerd go on: %w", err)
-	}
-	return nil
 }

@@ -37,7 +37,6 @@ const (
 	Remove  Op = "remove"  // kill, wait and delete, whatever is there
 	Pod     Op = "pod"     // a pod through CRI from beginning to end
 	Restart Op = "restart" // containerd ends as its service manager ends it, and starts again
-	Storm   Op = "storm"   // execs that all end while containerd is away
 )
 
 // elsewhere reports whether a step concerns no container in a place.
@@ -64,9 +63,8 @@ type Step struct {
 	Reuse     bool    `json:"reuse,omitempty"`     // create: with the id of the former container in this place
 	HostPID   bool    `json:"hostPID,omitempty"`   // create: in the machine's PID namespace
 	Plain     bool    `json:"plain,omitempty"`     // create: execs by libcontainer
-	Count     int     `json:"count,omitempty"`     // burst, storm and pod: execs; batch: containers
+	Count     int     `json:"count,omitempty"`     // burst and pod: execs; batch: containers
 	Shared    bool    `json:"shared,omitempty"`    // batch: all in the pod of bystanders
-	Gone      bool    `json:"gone,omitempty"`      // storm: containerd is killed, not stopped
 	Members   int     `json:"members,omitempty"`   // pod: containers
 	NoPause   bool    `json:"noPause,omitempty"`   // pod: without a pause container
 	SharePIDs bool    `json:"sharePIDs,omitempty"` // pod: its containers are in one PID namespace
@@ -87,21 +85,13 @@ const (
 	KillExec       FaultKind = "kill exec"
 	StopInit       FaultKind = "stop init"
 	KillHolder     FaultKind = "kill holder" // of the namespaces of a pod
-
-	// Bad weather is there when the step begins, and ends with it at the latest.
-	FullRun     FaultKind = "full /run"
-	ReadOnlyRun FaultKind = "read-only /run"
 )
 
-// weather reports whether each operation may fail meanwhile.
-func (f *Fault) weather() bool { return f != nil && (f.Kind == FullRun || f.Kind == ReadOnlyRun) }
-
-// Fault is a signal at some time after the beginning of a step, or bad weather.
+// Fault is a signal at some time after the beginning of a step.
 type Fault struct {
 	Kind  FaultKind     `json:"kind"`
 	After time.Duration `json:"after"`
-	For   time.Duration `json:"for,omitempty"`   // until SIGCONT, or fair weather
-	Pages int           `json:"pages,omitempty"` // that are left of /run
+	For   time.Duration `json:"for,omitempty"` // until SIGCONT
 }
 
 // String is the step as -replay reads it.
@@ -117,7 +107,7 @@ func (s Step) String() string {
 func (s Step) calls() int {
 	n := 1
 	switch s.Op {
-	case Burst, Storm, Batch:
+	case Burst, Batch:
 		n = 4 * s.Count
 	case Pod:
 		n = 3 + s.Members*(4+s.Count)

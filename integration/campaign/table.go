@@ -13,7 +13,7 @@ func (w world) apply(s Step) []outcome {
 		return w.create(s)
 	case Remove:
 		return []outcome{{ok, world{}}}
-	case Burst, Storm:
+	case Burst:
 		return w.burst()
 	case Batch, Pod, Restart:
 		return []outcome{{ok, w}}
@@ -296,25 +296,6 @@ func (w world) killExec(i int) []outcome {
 	list := []outcome{{ok, n}}
 	if x.ends() || w.dying() {
 		list = append(list, outcome{notFound, w})
-	}
-	return list
-}
-
-// inWeather is what else a step can answer while /run is full or cannot be written to. What it fails at can be done
-// again later.
-func (w world) inWeather(s Step) []outcome {
-	if !s.Fault.weather() || s.Op == Wait || s.Op == State || s.Op == Remove || s.Op == Read {
-		return nil
-	}
-	list := []outcome{{anyError, w}}
-	n := w
-	switch {
-	case s.Op == Start && s.Exec != noExec && w.execs[s.Exec].phase == created:
-		n.execs[s.Exec].phase, n.execs[s.Exec].code = stopped, unknownCode
-		list = append(list, outcome{anyError, n})
-	case s.Op == Delete && s.Exec == noExec && w.init.phase == created:
-		n.init.killed = true
-		list = append(list, outcome{anyError, n})
 	}
 	return list
 }

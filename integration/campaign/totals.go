@@ -87,9 +87,6 @@ func NewResult(ctx context.Context, programs harness.Env, seed uint64) (r Result
 	if WhyNoLimits() != "" {
 		r.Cgroup += " (no limits)"
 	}
-	if withSystemd() {
-		r.Cgroup += " with systemd"
-	}
 	out, err := exec.CommandContext(ctx, programs.Shim, "-v").Output()
 	version := shimVersion.FindSubmatch(out)
 	if err != nil || version == nil {

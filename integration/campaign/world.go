@@ -4,7 +4,6 @@
 package campaign
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 )
@@ -70,7 +69,7 @@ func (p phase) refused() string {
 }
 
 // closure adds the worlds that come about without a step.
-func closure(worlds []world) []world {
+func closure(worlds []world) (list []world) {
 	seen := map[world]bool{}
 	for todo := worlds; len(todo) > 0; {
 		w := todo[len(todo)-1]
@@ -78,35 +77,10 @@ func closure(worlds []world) []world {
 		if seen[w] {
 			continue
 		}
-		seen[w] = true
+		seen[w], list = true, append(list, w)
 		todo = append(slices.Clip(todo), w.spontaneous()...)
 	}
-	list := make([]world, 0, len(seen))
-	for w := range seen {
-		list = append(list, w)
-	}
-	slices.SortFunc(list, world.compare) // an order that is the same in each run
 	return list
-}
-
-func (w world) compare(o world) int {
-	c := w.init.compare(o.init)
-	for i := range w.execs {
-		c = cmp.Or(c, w.execs[i].compare(o.execs[i]))
-	}
-	return cmp.Or(c, number(w.thawed)-number(o.thawed))
-}
-
-func (p proc) compare(o proc) int {
-	return cmp.Or(cmp.Compare(p.phase, o.phase), cmp.Compare(p.program, o.program), cmp.Compare(p.code, o.code),
-		number(p.closed)-number(o.closed), number(p.killed)-number(o.killed))
-}
-
-func number(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // dying reports whether init may end at any time, or may be dead while its exit is not told yet. That can be so of a
