@@ -3,11 +3,7 @@
 
 package main
 
-import (
-	"testing"
-
-	"github.com/google/go-cmp/cmp"
-)
+import "testing"
 
 func TestTargets(t *testing.T) {
 	const none = "none"
@@ -51,41 +47,5 @@ func TestTargets(t *testing.T) {
 				t.Errorf("target %q met: %s, want %s (ratios %v)", tt.target, got, tt.want, r.Rows[0].Ratios)
 			}
 		})
-	}
-}
-
-// sample is a report of two runs.
-func sample() *report {
-	subjects := []*subject{{name: "runc"}, {name: "sandbox"}, {name: "crun"}}
-	groups := []group{{rows: []row{
-		{Name: "exec", Unit: "ms", Target: target{Ratio: 0.3, BelowCrun: true}},
-		{Name: "pss", Unit: "MiB", Target: target{Ratio: 0.6}},
-		{Name: "init", Unit: "ms"},
-		{Name: "left out", Unit: "ms"},
-	}}}
-	r := newReport(settings{Runs: 2}, subjects, groups)
-	for run, times := range []float64{1, 2} {
-		for _, v := range []float64{10, 20, 300} {
-			r.add("exec", run, reference, v*times)
-			r.add("exec", run, ours, v*times/4)
-			r.add("exec", run, withCrun, v*times/2)
-		}
-		r.add("pss", run, reference, 10)
-		r.add("pss", run, ours, 5*times)
-	}
-	r.add("init", 0, ours, 123.4)
-	r.conclude()
-	return r
-}
-
-func TestTable_HasMediansRatiosAndTargets(t *testing.T) {
-	want := [][]string{
-		{"median (10th–90th percentile)", "runc", "sandbox", "ratio", "crun", "ratio", "target", "met", "samples"},
-		{"exec, ms", "30.0 (15.0–450)", "7.50 (3.75–112)", "0.25, 0.25", "15.0 (7.50–225)", "0.50, 0.50", "≤ 0.30, < crun", "yes", "6"},
-		{"pss, MiB", "10.0", "7.50 (5.50–9.50)", "0.50, 1.00", "-", "-", "≤ 0.60", "NO", "2"},
-		{"init, ms", "-", "123", "-", "-", "-", "", "", "1"},
-	}
-	if diff := cmp.Diff(want, sample().cells()); diff != "" {
-		t.Errorf("cells (-want +got):\n%s", diff)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -66,7 +65,6 @@ func TestSweep(t *testing.T) {
 	errs := chosen(t, "SHIM_SWEEP_ERRORS", sweepErrors, []string{"ENOMEM"})
 	calls := chosen(t, "SHIM_SWEEP_CALLS", sweepCalls,
 		[]string{"mkdirat", "pipe2", "memfd_create", "socketpair", "mount", "unlinkat", "write", "ppoll", "clone"})
-	s := &sweep{all: map[[2]string]result{}}
 	for _, o := range sweepOps() {
 		if !slices.Contains(ops, o.name) {
 			continue
@@ -80,16 +78,14 @@ func TestSweep(t *testing.T) {
 					if made[c] > 0 && (c != "write" || o.name != "create" || len(calls) == len(sweepCalls)) {
 						t.Run(c, func(t *testing.T) {
 							t.Parallel()
-							s.one(t, o, kind{o.name, e, c})
+							sweepCall(t, o, c, e)
 						})
 					}
 				}
 			})
-			fmt.Fprintf(os.Stderr, "sweep: %s: %s %s: %s\n", time.Now().UTC().Format(time.TimeOnly), o.name, e,
-				s.all[[2]string{o.name, e}])
+			fmt.Fprintf(os.Stderr, "sweep: %s: %s %s\n", time.Now().UTC().Format(time.TimeOnly), o.name, e)
 		}
 	}
-	s.report(t, ops, errs)
 }
 
 // callsOf lists the calls that an operation makes, by their number.
@@ -112,16 +108,9 @@ func callsOf(t *testing.T, o sweepOp, calls []string) map[string]int {
 	return made
 }
 
-// one makes the calls of one kind fail, one after the other.
-func (s *sweep) one(t *testing.T, o sweepOp, k kind) {
+// sweepCall makes the calls of one kind fail, one after the other.
+func sweepCall(t *testing.T, o sweepOp, call, errno string) {
 	t.Helper()
-	c := &result{}
-	defer func() {
-		if t.Failed() && len(c.bad) == 0 {
-			c.bad = append(c.bad, fmt.Sprintf("%v: something is left, or the run could not go on: see the log", k))
-		}
-		s.add(k, *c)
-	}()
 	w := newWorld(newFake(t))
 	state := regexp.MustCompile(`^(process \d+) \S+ \(\w+\)`)
 	left := func() []string {
@@ -137,9 +126,9 @@ func (s *sweep) one(t *testing.T, o sweepOp, k kind) {
 			t.Logf("ended after %d", sweepLimit)
 			break
 		}
-		fault := harness.Fault{Call: k.call, Err: k.err, When: fmt.Sprint(n)}
+		fault := harness.Fault{Call: call, Err: errno, When: fmt.Sprint(n)}
 		before = harness.CheckSince(t, before, left)
-		switch s.fail(t, w, o, fault, c) {
+		switch fail(t, w, o, fault) {
 		case hit:
 		case missed:
 			w.end()
@@ -165,7 +154,7 @@ const (
 )
 
 // fail makes a call of an operation fail.
-func (s *sweep) fail(t *testing.T, w *world, o sweepOp, fault harness.Fault, c *result) after {
+func fail(t *testing.T, w *world, o sweepOp, fault harness.Fault) after {
 	t.Helper()
 	w.begin(o)
 	faults := harness.Inject(t, fault)
@@ -176,31 +165,24 @@ func (s *sweep) fail(t *testing.T, w *world, o sweepOp, fault harness.Fault, c *
 	detach()
 	injected := faults.Injected()
 	wrong := func(format string, args ...any) {
-		text := fmt.Sprintf("%s, %v: ", o.name, fault) + fmt.Sprintf(format, args...) + "\n\t" +
-			strings.Join(injected, "\n\t")
-		c.bad = append(c.bad, text)
-		t.Error(text)
-	}
-	if len(injected) > 0 {
-		c.runs++
+		t.Errorf("%s, %v: %s\n\t%s", o.name, fault, fmt.Sprintf(format, args...), strings.Join(injected, "\n\t"))
 	}
 	if !harness.Alive(w.target().Pid) {
-		died(w, c, wrong)
+		if text := w.target().Log(); !harness.GoRuntimeDied(text) {
+			wrong("the shim died: %s", text)
+		}
+		removeDead(w)
 		return dead
 	}
 	switch {
 	case took > sweepPatience && slices.ContainsFunc(injected, waitsForEver):
-		c.runtime++
 		t.Logf("%v: Go's runtime or package syscall waits for ever", fault)
 		w.Must(unix.Kill(w.target().Pid, unix.SIGKILL), "kill the shim that waits")
 		removeDead(w)
 		return dead
 	case took > sweepPatience:
 		wrong("hangs: %v", err)
-	case err != nil && lost(err):
-		c.lost++
-	case err != nil:
-		c.failed++
+	case err != nil && !lost(err):
 		if len(injected) == 0 {
 			wrong("fails, though no call did: %v", err)
 		} else if !saysWhat(err, w.bundle.ID, fault.Err) {
@@ -224,17 +206,6 @@ func (s *sweep) fail(t *testing.T, w *world, o sweepOp, fault harness.Fault, c *
 		return missed
 	}
 	return hit
-}
-
-// died tells the end of Go's runtime from ours, and removes what the dead shim had.
-func died(w *world, c *result, wrong func(string, ...any)) {
-	text := w.target().Log()
-	if harness.GoRuntimeDied(text) {
-		c.runtime++
-	} else {
-		wrong("the shim died: %s", text)
-	}
-	removeDead(w)
 }
 
 // removeDead removes what a dead shim had, and ends the others.
@@ -545,58 +516,4 @@ func killAt(t *testing.T, name string, fault harness.Fault) (hit bool) {
 	w.Must(w.bystanders(), "bystanders")
 	w.end()
 	return err != nil // a child of the shim was killed
-}
-
-// kind is a system call that fails with an error in an operation.
-type kind struct{ op, err, call string }
-
-// result is what came of the runs in which the first, the second… call of a kind failed.
-type result struct {
-	runs    int
-	failed  int // operations
-	lost    int // operations whose connection broke
-	runtime int // ended or hung in Go's runtime
-	bad     []string
-}
-
-func (r result) String() string {
-	return fmt.Sprintf("%d runs, %d failed, %d lost the connection, %d ended Go's runtime or hung there, %d are wrong",
-		r.runs, r.failed, r.lost, r.runtime, len(r.bad))
-}
-
-// sweep is the whole of it. Tests that run at the same time use it.
-type sweep struct {
-	mu  sync.Mutex
-	all map[[2]string]result // guarded by mu, by operation and error
-}
-
-// add counts what came of a kind.
-func (s *sweep) add(k kind, r result) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sum := s.all[[2]string{k.op, k.err}]
-	sum.runs += r.runs
-	sum.failed += r.failed
-	sum.lost += r.lost
-	sum.runtime += r.runtime
-	sum.bad = append(sum.bad, r.bad...)
-	s.all[[2]string{k.op, k.err}] = sum
-}
-
-// report writes what came of all, to the log and to the file SHIM_SWEEP_TABLE.
-func (s *sweep) report(t *testing.T, ops, errs []string) {
-	t.Helper()
-	var text strings.Builder
-	for _, o := range ops {
-		for _, e := range errs {
-			r := s.all[[2]string{o, e}]
-			fmt.Fprintf(&text, "%s %s: %v\n%s\n", o, e, r, strings.Join(r.bad, "\n"))
-		}
-	}
-	t.Log("\n" + text.String())
-	if name := os.Getenv("SHIM_SWEEP_TABLE"); name != "" {
-		if err := os.WriteFile(name, []byte(text.String()), 0o644); err != nil {
-			t.Error(err)
-		}
-	}
 }

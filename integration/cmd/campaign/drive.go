@@ -30,8 +30,8 @@ type told struct {
 // driver runs workers.
 type driver struct {
 	settings
-	result    campaign.Result
-	news      chan told
+	result campaign.Result
+	news   chan told
 	stdins []io.Closer // of the workers, whose end ends them
 	ended  int         // workers
 }

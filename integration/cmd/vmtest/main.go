@@ -23,10 +23,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -47,7 +45,6 @@ type suite struct {
 	extra   string // parameters of the kernel
 	require string // names for SHIM_TEST_REQUIRE
 	kernel  string
-	write   string // page
 	root    string // of the guest; the host's when empty
 	v1      bool   // cgroup v1
 	limit   time.Duration
@@ -68,7 +65,6 @@ func main() {
 	flag.IntVar(&s.cpus, "cpus", 0, "the guest's CPUs, as vmrun has it when 0; tests of CPU sets need 4")
 	flag.StringVar(&s.kernel, "kernel", "",
 		"the `series` of a kernel of Debian's, such as 5.10; the tests then run in a virtual machine")
-	flag.StringVar(&s.write, "write", "", "the `page` in whose table of machines a row says what was run")
 	plan := flag.String("plan", "", "run what the `file` lists: how vmtest calls itself in the guest")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -105,9 +101,6 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return 1, err
 	}
-	if err := os.Remove(rowFile(logs)); err != nil && !errors.Is(err, fs.ErrNotExist) { // of an earlier run
-		return 1, err
-	}
 	tests, err := compile(ctx, s, out, patterns)
 	if err != nil {
 		return 1, err
@@ -130,7 +123,7 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 		return 1, err
 	}
 	if native {
-		return s.record(logs)(runPlan(ctx, name))
+		return runPlan(ctx, name)
 	}
 	self, err := s.guestSelf(ctx, out)
 	if err != nil {
@@ -152,21 +145,7 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	}
 	defer func() { _ = console.Close() }() // it only helps to explain a failure
 	c.Console = console
-	return s.record(logs)(vm.Run(ctx, c))
-}
-
-// record takes what a run returned, and writes the row that it left into the page that is to have it.
-func (s suite) record(logs string) func(int, error) (int, error) {
-	return func(status int, err error) (int, error) {
-		if s.write == "" || err != nil {
-			return status, err
-		}
-		line, err := os.ReadFile(rowFile(logs))
-		if err == nil {
-			err = putRow(s.write, string(line))
-		}
-		return status, err
-	}
+	return vm.Run(ctx, c)
 }
 
 // guestSelf returns this program for the guest.

@@ -9,26 +9,14 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/integration/section"
 )
 
-// The head of the table in docs/compatibility.md that runs with -write make. A run replaces the row of the same
-// machine, which is what the first four columns say.
-const (
-	rowsHead = "| kernel | security module | cgroup | architecture | when | result | passed (skipped, failed) |\n" +
-		"| --- | --- | --- | --- | --- | --- | --- |\n"
-	rowKey = 4
-)
-
-// row says what was run on a machine, which is this one, and with what result.
+// row is the row of docs/compatibility.md that says what was run on this machine, and with what result.
 func row(tests []test, results []result, now time.Time) (string, error) {
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
@@ -83,30 +71,3 @@ func securityModule() (string, error) {
 	}
 	return "none", nil
 }
-
-// putRow writes a row into the table of a page.
-func putRow(name, line string) error {
-	return section.Rewrite(name, "kernels", func(table string) string { return withRow(table, line) })
-}
-
-func withRow(table, line string) string {
-	lines := slices.Collect(strings.Lines(strings.TrimPrefix(table, rowsHead)))
-	lines = slices.DeleteFunc(lines, func(other string) bool { return machineOf(other) == machineOf(line) })
-	lines = append(lines, line)
-	slices.Sort(lines)
-	return rowsHead + strings.Join(lines, "")
-}
-
-// machineOf is the series of a row's kernel and the other columns that name a machine.
-func machineOf(line string) string {
-	columns := strings.SplitN(line, "|", rowKey+2)
-	if len(columns) < rowKey+2 {
-		return line
-	}
-	numbers := strings.SplitN(strings.TrimSpace(columns[1]), ".", 3)
-	columns[1] = strings.Join(numbers[:min(2, len(numbers))], ".")
-	return strings.Join(columns[:rowKey+1], "|")
-}
-
-// rowFile is where the guest leaves the row for the host.
-func rowFile(logs string) string { return filepath.Join(logs, "row.md") }
