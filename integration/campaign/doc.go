@@ -4,11 +4,10 @@
 // Package campaign drives a real containerd and its shims with operations and faults that a seed chooses, and checks
 // every answer and every event.
 //
-// A campaign consists of workers. Each is a process with namespaces and a containerd of its own, so that the sequence
-// of one does not depend on the others. A worker works in rounds of some thousand operations. The steps of a round
-// follow from seed, number of the worker and number of the round alone: what the shim answers does not change them.
-// A round begins and ends with nothing but the bystanders, containers that live as long as the worker and that no step
-// concerns. What else is there at its end is a leak.
+// A worker has namespaces and a containerd of its own. It works in rounds of some thousand operations. The steps of a
+// round follow from seed and number of the round alone: what the shim answers does not change them. A round begins and
+// ends with nothing but the bystanders, containers that live as long as the worker and that no step concerns. What else
+// is there at its end is a leak.
 //
 // [Generate] chooses the steps, by a model of the state table (docs/events.md). The model holds for each container all
 // states in which it can be, since a program may have ended or not when the next call comes. An answer that is
@@ -22,6 +21,5 @@
 //
 // A worker's steps run in one goroutine. Those that it starts for a fault, for a second operation at the same time and
 // for the streams of a process are joined before the step ends, or with the process. One goroutine reads the events;
-// it ends with the subscription. The pool has two for each worker's process: one reads what it reports, one waits for
-// its end.
+// it ends with the subscription.
 package campaign

@@ -64,7 +64,7 @@ func TestRun_OfASystemThatDoesWhatTheModelAllowsFindsNothing(t *testing.T) {
 	steps := 0
 	for seed := range uint64(40) {
 		f := newFake(rand.New(rand.NewPCG(seed, 0)), nil)
-		if at, found := run(t.Context(), f, Generate(seed, 1, 2, mix), false); len(found) > 0 {
+		if at, found := run(t.Context(), f, Generate(seed, 2, mix), false); len(found) > 0 {
 			t.Fatalf("seed %d, step %d: %v", seed, at, found)
 		}
 		steps += f.steps
@@ -84,7 +84,7 @@ func TestRun_FindsAWrongAnswer(t *testing.T) {
 				*r = result{[2]string{ok + " 0"}, world{}}
 			}
 		})
-		if _, found := run(t.Context(), f, Generate(seed, 0, 0, mix), false); len(found) > 0 {
+		if _, found := run(t.Context(), f, Generate(seed, 0, mix), false); len(found) > 0 {
 			return
 		}
 	}
@@ -92,16 +92,16 @@ func TestRun_FindsAWrongAnswer(t *testing.T) {
 }
 
 func TestGenerate_FollowsFromItsArguments(t *testing.T) {
-	steps := Generate(7, 1, 2, DefaultMix())
+	steps := Generate(7, 2, DefaultMix())
 	same := func(other []Step) bool {
 		return slices.EqualFunc(steps, other, func(a, b Step) bool { return a.String() == b.String() })
 	}
-	if !same(Generate(7, 1, 2, DefaultMix())) {
-		t.Error("the same seed, worker and round have other steps")
+	if !same(Generate(7, 2, DefaultMix())) {
+		t.Error("the same seed and round have other steps")
 	}
-	for _, other := range [][3]int{{8, 1, 2}, {7, 2, 2}, {7, 1, 3}} {
-		if same(Generate(uint64(other[0]), other[1], other[2], DefaultMix())) {
-			t.Errorf("seed, worker and round %v have the same steps as 7, 1, 2", other)
+	for _, other := range [][2]int{{8, 2}, {7, 3}} {
+		if same(Generate(uint64(other[0]), other[1], DefaultMix())) {
+			t.Errorf("seed and round %v have the same steps as 7, 2", other)
 		}
 	}
 	calls := 0

@@ -14,9 +14,9 @@ import (
 const RoundCalls = 1000
 
 // Generate returns the steps of a round, which follow from its arguments alone. The last ones remove all that is left.
-func Generate(seed uint64, worker, round int, mix Mix) []Step {
+func Generate(seed uint64, round int, mix Mix) []Step {
 	g := &generator{
-		rand:  rand.New(rand.NewPCG(seed, uint64(worker)<<32|uint64(round))),
+		rand:  rand.New(rand.NewPCG(seed, uint64(round))),
 		mix:   mix,
 		model: newModel(),
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"sandbox.internal/shim/integration/cri"
@@ -20,7 +21,6 @@ type Worker struct {
 	Programs  harness.Env
 	Isolation *cri.Isolation
 	Seed      uint64
-	Number    int
 	Mix       Mix
 	KeepGoing bool      // count what is wrong, and go on
 	Trace     io.Writer // gets a line for each step; nil: none
@@ -28,17 +28,15 @@ type Worker struct {
 
 // Report is what a worker tells after each round, and of a failure.
 type Report struct {
-	Worker  int      `json:"worker"`
-	Round   int      `json:"round"`
-	Totals  Totals   `json:"totals"`
-	Failure *Failure `json:"failure,omitempty"`
+	Round   int
+	Totals  Totals
+	Failure *Failure
 }
 
 // Failure is a list of steps after which something is wrong.
 type Failure struct {
 	Runtime    string      `json:"runtime"`
 	Seed       uint64      `json:"seed"`
-	Worker     int         `json:"worker"`
 	Round      int         `json:"round"`
 	Step       int         `json:"step"` // of the round, from 0
 	Violations []Violation `json:"violations"`
@@ -49,8 +47,8 @@ type Failure struct {
 // String is what a person reads.
 func (f Failure) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "FAILED: %s, seed %d, worker %d, round %d, step %d\n\t%s\nof %d steps, the last are:\n", f.Runtime, f.Seed,
-		f.Worker, f.Round, f.Step, texts(f.Violations), len(f.Steps))
+	fmt.Fprintf(&b, "FAILED: %s, seed %d, round %d, step %d\n\t%s\nof %d steps, the last are:\n", f.Runtime, f.Seed,
+		f.Round, f.Step, texts(f.Violations), len(f.Steps))
 	for _, s := range f.Steps[max(0, len(f.Steps)-10):] {
 		fmt.Fprintln(&b, s)
 	}
@@ -77,7 +75,7 @@ func (w Worker) Work(ctx context.Context, report func(Report)) (err error) {
 			}
 			u = usage{}
 		}
-		steps := Generate(w.Seed, w.Number, round, w.Mix)
+		steps := Generate(w.Seed, round, w.Mix)
 		logStart := e.daemon.LogSize()
 		at, found := e.runRound(ctx, steps, w.KeepGoing)
 		err := e.sample(ctx, u)
@@ -90,7 +88,7 @@ func (w Worker) Work(ctx context.Context, report func(Report)) (err error) {
 		if len(found) == 0 {
 			found = u.growing()
 		}
-		r := Report{Worker: w.Number, Round: round, Totals: e.takeTotals()}
+		r := Report{Round: round, Totals: e.takeTotals()}
 		for _, v := range found {
 			r.Totals[string(v.Kind)]++
 		}
@@ -99,7 +97,7 @@ func (w Worker) Work(ctx context.Context, report func(Report)) (err error) {
 			continue
 		}
 		r.Failure = &Failure{
-			Runtime: w.Programs.Runtime, Seed: w.Seed, Worker: w.Number, Round: round, Step: at, Violations: found,
+			Runtime: w.Programs.Runtime, Seed: w.Seed, Round: round, Step: at, Violations: found,
 			Steps: steps[:at+1], Log: e.daemon.LogFrom(max(logStart, e.daemon.LogSize()-1<<20)),
 		}
 		report(r)
@@ -114,7 +112,7 @@ func (w Worker) Work(ctx context.Context, report func(Report)) (err error) {
 
 // env begins with a new containerd.
 func (w Worker) env(ctx context.Context) (*Env, error) {
-	e, err := NewEnv(ctx, w.Programs, w.Isolation, fmt.Sprintf("%d-w%d", os.Getpid(), w.Number))
+	e, err := NewEnv(ctx, w.Programs, w.Isolation, strconv.Itoa(os.Getpid()))
 	if err == nil {
 		e.trace = w.Trace
 	}

@@ -13,13 +13,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
-	task "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types/runc/options"
-	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -213,59 +209,4 @@ func TestBootstrap_FailureSaysWhyAndLeavesNoShim(t *testing.T) {
 			f.WantError(err, nil, tt.word)
 		})
 	}
-}
-
-// A hardened node may give containerd a strict umask. What is made for a container is for its users all the same.
-func TestStart_ByAStrictUmaskLocksNoUserOut(t *testing.T) {
-	harness.OursOnly(t, "does not take containerd's umask over")
-	for name, personality := range map[string]*specs.LinuxPersonality{
-		"by the launcher": nil, "by libcontainer": {Domain: specs.PerLinux},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFake(t)
-			b := f.Bundle("c1", func(s *specs.Spec) {
-				s.Linux.Personality, s.Process.User.UID, s.Process.Cwd = personality, 1000, "/data/made/cwd"
-				for _, dir := range []string{"/data", "/data/made/mounted"} {
-					s.Mounts = append(s.Mounts, specs.Mount{Destination: dir, Type: "tmpfs", Source: "tmpfs"})
-				}
-			}, "sh", "-c", "cd /data/made/mounted && cd ../cwd && umask && exec sleep 1000")
-			old := syscall.Umask(0o077)
-			defer syscall.Umask(old)
-			s := f.Shim(b)
-			syscall.Umask(old)
-			s.Run(b)
-			s.RunExec("c1", "e1", "sh", "-c", "cd /data/made/mounted && cd ../cwd && [ $(umask) = 0022 ]")
-			w, err := s.Wait(f.Ctx, &task.WaitRequest{ID: "c1", ExecID: "e1"})
-			f.Must(err, "wait for e1")
-			if w.GetExitStatus() != 0 {
-				t.Errorf("an exec of user 1000 ends with %d, want that it may use what was made", w.GetExitStatus())
-			}
-			s.KillAndDelete(b)
-			s.End()
-		})
-	}
-}
-
-func TestCreate_IDThatIsAPathIsRefused(t *testing.T) {
-	harness.OursOnly(t, "ids are checked")
-	f := newFake(t)
-	first := f.Bundle("c1", nil, "sleep", "1000")
-	s := f.Shim(first)
-	for _, id := range []string{"", ".", "..", "../c1", "a/b", "/etc", "a b", "a\nb", strings.Repeat("x", 77)} {
-		r := first.CreateRequest()
-		r.ID = id
-		_, err := s.Create(f.Ctx, r)
-		f.WantError(err, errdefs.ErrInvalidArgument, "id")
-		b := &fakecontainerd.Bundle{ID: id, Path: first.Path}
-		if _, err := f.Start(b, fakecontainerd.Plain, nil); err == nil {
-			t.Errorf("start with id %q = nil, want an error", id)
-		}
-	}
-	s.Run(first)
-	for _, id := range []string{"..", "a/b", "../../x"} {
-		_, err := s.Exec(f.Ctx, &task.ExecProcessRequest{ID: "c1", ExecID: id, Spec: f.ProcessSpec(nil, "true")})
-		f.WantError(err, errdefs.ErrInvalidArgument, "id", id)
-	}
-	s.KillAndDelete(first)
-	s.End()
 }
