@@ -16,8 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"sandbox.internal/shim/integration/cri"
@@ -121,32 +119,24 @@ func (b *bench) cri(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, n.end()) }()
 		nodes[turn.column] = n
 	}
-	leftOut := ""
 	// A round takes a second, or the time settle where pods stay empty.
 	for round := range idleRounds + max(1, b.settings.Rounds/2) {
 		for i := range turns {
 			turn := turns[(round+i)%len(turns)]
-			settling := round < idleRounds
-			if turn.handler == leftOut {
-				continue
-			}
 			add := func(name string, value float64) {
 				for _, way := range turn.ways {
 					b.add(way+", "+name, turn.column, value)
 				}
 			}
 			figures := (*node).busy
-			if settling {
+			if round < idleRounds {
 				figures = (*node).empty
 			}
 			err := nodes[turn.column].pod(ctx, turn.handler, b.id("pod"), add, figures)
-			switch {
-			case ctx.Err() != nil:
+			if ctx.Err() != nil {
 				return context.Cause(ctx)
-			case turn.handler == cri.Shim && status.Code(err) == codes.Unimplemented:
-				fmt.Fprintf(b.progress, "bench: LEFT OUT: %s: the shim has no sandbox service\n", turn.ways[0])
-				leftOut = turn.handler
-			case err != nil:
+			}
+			if err != nil {
 				return fmt.Errorf("%s, %s, round %d: %w", b.subjects[turn.column].name, turn.handler, round, err)
 			}
 		}

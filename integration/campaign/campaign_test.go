@@ -16,7 +16,7 @@ var testLength = harness.Slow(90 * time.Second)
 
 // A short part of a campaign, with more faults than usual, always the same: a failure that it shows can be looked at.
 func TestCampaign_FindsNothing(t *testing.T) {
-	harness.OursOnly(t, "all of P1 to P7")
+	harness.OursOnly(t, "all of P1 to P6")
 	mix := DefaultMix()
 	mix.Daemon, mix.Shim, mix.Process, mix.Stop, mix.Pod = 6, 12, 30, 12, 8
 	sum := Totals{}

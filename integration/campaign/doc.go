@@ -11,7 +11,7 @@
 //
 // [Generate] chooses the steps, by a model of the state table (docs/events.md). The model holds for each container all
 // states in which it can be, since a program may have ended or not when the next call comes. An answer that is
-// possible in none of them is a violation, as is an event that breaks one of the promises P1 to P7 of pkg/process. Two
+// possible in none of them is a violation, as is an event that breaks one of the promises P1 to P6 of pkg/process. Two
 // steps at once must answer as if one had come after the other.
 //
 // A failure is a list of steps. Any part of a list of steps is a list of steps: the model knows what each operation

@@ -155,7 +155,7 @@ func (e *Env) registerExec(ctx context.Context, p *place, id string, program pro
 
 // remove deletes a container or an exec, and what it had on this side.
 func (e *Env) remove(ctx context.Context, p *place, exec int) string {
-	code, began := uint32(0), time.Now()
+	code := uint32(0)
 	answer := e.call(ctx, func(ctx context.Context) error {
 		var r *tasks.DeleteResponse
 		var err error
@@ -168,7 +168,6 @@ func (e *Env) remove(ctx context.Context, p *place, exec int) string {
 		code = r.GetExitStatus()
 		return err
 	})
-	took := time.Since(began)
 	if answer != ok {
 		return answer
 	}
@@ -176,7 +175,7 @@ func (e *Env) remove(ctx context.Context, p *place, exec int) string {
 		if err := e.forgetRecord(e.namespaced(ctx), p.id); err != nil {
 			return "error: forget: " + err.Error()
 		}
-		e.deleted(ctx, p.id, took)
+		e.order.owe(e.name + "/" + p.id)
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		streams := p.streams

@@ -17,7 +17,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// order checks the events of each container against P1 to P5, as they come, and P6 and P7 by the times of answers
+// order checks the events of each container against P1 to P5, as they come, and P6 by the times of answers
 // (told.go). Any number of goroutines may use it.
 type order struct {
 	mu         sync.Mutex

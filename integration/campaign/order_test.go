@@ -62,8 +62,6 @@ func step(tb testing.TB, o *order, word string) (found []Violation) {
 		o.waited("ns", "c", id, pid, 0)
 	case "deleted": // Delete has returned
 		o.owe("ns/c")
-	case "delivered":
-		o.delivered("ns/c")
 	case "round":
 		o.forget(func(string) bool { return true })
 	case "end", "alive":
@@ -135,9 +133,6 @@ func TestOrder(t *testing.T) {
 		{"Delete returned without an exit", "create | start | deleted | end", []Kind{LostDelete}},
 		{"Delete returned without its delete", "create | start | exit | deleted | end", []Kind{LostDelete}},
 		{"Delete returned, and containerd was away", "create | start | exit | deleted | away | end", nil},
-		{"P7: Delete returned after its events", "create | start | exit | delete | delivered", nil},
-		{"P7: Delete returned before its delete", "create | start | exit | delivered", []Kind{OutOfOrder}},
-		{"P7: Delete returned before its exit", "create | start | delivered", []Kind{OutOfOrder}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := newOrder()

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/pkg/oci"
@@ -148,7 +147,7 @@ func (e *Env) containerOnce(ctx context.Context, id, want string) (wrong string)
 	if answer := e.wait(ctx, id, "", pid); answer != want {
 		return fmt.Sprintf("wait: %s, want %s", answer, want)
 	}
-	code, began := uint32(0), time.Now()
+	code := uint32(0)
 	answer = e.call(ctx, func(ctx context.Context) error {
 		r, err := t.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id})
 		code = r.GetExitStatus()
@@ -157,6 +156,6 @@ func (e *Env) containerOnce(ctx context.Context, id, want string) (wrong string)
 	if answer = fmt.Sprintf("%s %d", answer, code); answer != want {
 		return fmt.Sprintf("delete: %s, want %s", answer, want)
 	}
-	e.deleted(ctx, id, time.Since(began))
+	e.order.owe(e.name + "/" + id)
 	return ""
 }

@@ -4,7 +4,6 @@
 package campaign
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"time"
@@ -131,35 +130,6 @@ func (o *order) blame(key string, list []Violation) {
 		v.Text = fmt.Sprintf("%s: %s", key, v.Text)
 		o.violations = append(o.violations, v)
 	}
-}
-
-// deliverLimit is how long a Delete may have taken for its answer to say that all events were delivered. P7 allows half
-// a second for them.
-const deliverLimit = 400 * time.Millisecond
-
-// deletedTopic is of an event that the worker publishes itself when Delete has returned. containerd hands on events in
-// the order in which it gets them, so those of the container must have come before (P7).
-const deletedTopic = "/campaign/deleted"
-
-// deleted has P7 checked of a container whose Delete has just returned.
-func (e *Env) deleted(ctx context.Context, id string, took time.Duration) {
-	e.order.owe(e.name + "/" + id)
-	if took > deliverLimit {
-		return
-	}
-	gone := &events.NamespaceDelete{Name: e.name + "/" + id}
-	_ = e.client.EventService().Publish(e.namespaced(ctx), deletedTopic, gone) // or containerd is away
-}
-
-// delivered checks that all of a container was told whose Delete has returned before.
-func (o *order) delivered(key string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	t := o.containers[key]
-	if t == nil || t.told == toldDelete || t.away || t.gap || t.excused || t.unknown {
-		return
-	}
-	o.blame(key, outOfOrder("Delete returned after %v, and its delete was not delivered", t.told))
 }
 
 // frozen says that a Pause or a Resume of a container has returned. Its event comes before that of the exit.

@@ -20,8 +20,7 @@ const readyTopic = "/campaign/ready"
 // watch starts the goroutine that reads containerd's events. It returns once they come. unwatch ends and joins it.
 func (e *Env) watch(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	messages, errs := e.client.Subscribe(ctx, "topic~=^/tasks/", fmt.Sprintf("topic==%q", readyTopic),
-		fmt.Sprintf("topic==%q", deletedTopic))
+	messages, errs := e.client.Subscribe(ctx, "topic~=^/tasks/", fmt.Sprintf("topic==%q", readyTopic))
 	ready, done := make(chan struct{}, 1), make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
@@ -38,10 +37,6 @@ func (e *Env) watch(ctx context.Context) error {
 				}
 				event, err := typeurl.UnmarshalAny(m.Event)
 				if err != nil {
-					continue
-				}
-				if gone, ok := event.(*events.NamespaceDelete); ok {
-					e.order.delivered(gone.GetName())
 					continue
 				}
 				e.order.add(m.Namespace, event, m.Timestamp)

@@ -101,8 +101,8 @@ type criu struct {
 
 // probeCRIU asks criu whether it can work here. One that is older than the kernel often cannot even start: 3.17 ends at
 // the vdso of Linux 6.18.
-func probeCRIU(ctx context.Context, name string) criu {
-	path, err := exec.LookPath(name)
+func probeCRIU(ctx context.Context) criu {
+	path, err := exec.LookPath("criu")
 	if err != nil {
 		return criu{err: err}
 	}

@@ -41,10 +41,7 @@ func run() error {
 		runtimes = flag.String("runtimes", baseline+" "+harness.Ours,
 			"runtimes to test, separated by spaces; the runc shim is the measure")
 		pattern = flag.String("run", ".", "regular expression: only these tests")
-		shim    = flag.String("shim", os.Getenv("SHIM_BINARY"), "binary of "+harness.Ours)
-		criu    = flag.String("criu", "criu",
-			"criu for the checkpoint tests; they are skipped when it cannot work on this kernel")
-		logs = flag.String("logs", filepath.Join("..", "bin", "conformance"),
+		logs    = flag.String("logs", filepath.Join("..", "bin", "conformance"),
 			"directory for the tests' whole output")
 	)
 	flag.Parse()
@@ -58,7 +55,7 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 
-	s := suite{logs: *logs, criu: probeCRIU(ctx, *criu)}
+	s := suite{logs: *logs, criu: probeCRIU(ctx)}
 	if s.tools, err = tools.Build(ctx); err != nil {
 		return err
 	}
@@ -76,7 +73,7 @@ func run() error {
 	if len(tests) == 0 {
 		return fmt.Errorf("no test matches %q", *pattern)
 	}
-	columns, err := measure(ctx, s, strings.Fields(*runtimes), *shim, tests)
+	columns, err := measure(ctx, s, strings.Fields(*runtimes), os.Getenv("SHIM_BINARY"), tests)
 	if err != nil {
 		return err
 	}

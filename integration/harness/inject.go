@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,33 +66,6 @@ func Inject(tb testing.TB, faults ...Fault) *Injection {
 	}
 	i.argv = append(i.argv, "-e", "trace="+strings.Join(calls, ","), "-e", "signal=none")
 	return i
-}
-
-// Trace prepares to list system calls, and makes none fail.
-func Trace(tb testing.TB, calls ...string) *Injection {
-	tb.Helper()
-	i := Inject(tb)
-	i.argv[len(i.argv)-3] = "trace=" + strings.Join(calls, ",")
-	return i
-}
-
-// tracedCall is a line that strace wrote at the begin of a call.
-var tracedCall = regexp.MustCompile(`(?m)^(\d+) +(\w+)\(`)
-
-// Calls counts the calls of the thread that made most of each.
-func (i *Injection) Calls() map[string]int {
-	i.tb.Helper()
-	text, err := os.ReadFile(i.path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		i.tb.Fatal(err)
-	}
-	most, of := map[string]int{}, map[[2]string]int{}
-	for _, m := range tracedCall.FindAllSubmatch(text, -1) {
-		key := [2]string{string(m[1]), string(m[2])}
-		of[key]++
-		most[key[1]] = max(most[key[1]], of[key])
-	}
-	return most
 }
 
 // Command runs argv with the faults, from its first system call. Its output stays as it is.

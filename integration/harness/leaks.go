@@ -26,7 +26,6 @@ type Scope struct {
 	Address   string   // containerd's: names the shims instead, where tests cannot choose the namespace
 	Dirs      []string // must be empty or absent at the end
 	MountsIn  string   // nothing may be mounted below
-	Slice     string   // of systemd's, has more of its cgroups; or empty
 }
 
 // NamespacePrefix begins the name of everything that a test makes outside of the directories that Go gives it.
@@ -40,9 +39,6 @@ func (s Scope) check() error {
 	if !strings.HasPrefix(s.Namespace, NamespacePrefix) || len(s.Namespace) == len(NamespacePrefix) ||
 		strings.Contains(s.Namespace, "/") {
 		return fmt.Errorf("namespace %q of a test: want %s and a name", s.Namespace, NamespacePrefix)
-	}
-	if s.Slice != "" && s.Slice != s.Namespace+".slice" {
-		return fmt.Errorf("slice %q of a test: want %s.slice", s.Slice, s.Namespace)
 	}
 	dirs := append([]string{s.MountsIn}, s.Dirs...)
 	if s.Address != "" {
@@ -73,10 +69,8 @@ func (s Scope) Leaks() []string {
 	}
 	points, err := mountsBelow(s.MountsIn)
 	leaks = appendLeaks(leaks, "mount", points, err)
-	for _, path := range s.cgroups() {
-		groups, err := cgroupsBelow(path)
-		leaks = appendLeaks(leaks, "cgroup", groups, err)
-	}
+	groups, err := cgroupsBelow("/" + s.Namespace)
+	leaks = appendLeaks(leaks, "cgroup", groups, err)
 	for _, dir := range append([]string{StateRoot(s.Namespace)}, s.Dirs...) {
 		names, err := entries(dir)
 		leaks = appendLeaks(leaks, "file", names, err)
@@ -85,33 +79,11 @@ func (s Scope) Leaks() []string {
 }
 
 func (s Scope) procs() []Proc {
-	list := s.shims()
-	for _, path := range s.cgroups() { // also of a pod, with the process that holds its namespaces
-		list = append(list, inCgroup(path)...)
-	}
+	list := append(s.shims(), inCgroup("/"+s.Namespace)...) // also of a pod, with what holds its namespaces
 	for _, dir := range s.Dirs {
 		list = append(list, below(dir)...)
 	}
 	return list
-}
-
-// cgroups are the paths of the cgroups that all others of the scope are in.
-func (s Scope) cgroups() []string {
-	paths := []string{"/" + s.Namespace}
-	if s.Slice != "" {
-		paths = append(paths, slicePath(s.Slice))
-	}
-	return paths
-}
-
-// slicePath is where the cgroup of a slice is: a-b.slice is in a.slice (systemd.slice(5)).
-func slicePath(slice string) string {
-	path, last := "", ""
-	for part := range strings.SplitSeq(strings.TrimSuffix(slice, ".slice"), "-") {
-		last = strings.TrimPrefix(last+"-"+part, "-")
-		path = filepath.Join(path, "/", last+".slice")
-	}
-	return path
 }
 
 func (s Scope) shims() []Proc {
@@ -193,11 +165,7 @@ func (s Scope) Remove() error {
 	for _, p := range s.procs() {
 		_ = unix.Kill(p.Pid, unix.SIGKILL) // it may be gone
 	}
-	var err error
-	for _, path := range s.cgroups() {
-		err = errors.Join(err, RemoveCgroups(path))
-	}
-	err = errors.Join(err, unmountBelow(s.MountsIn), os.RemoveAll(StateRoot(s.Namespace)))
+	err := errors.Join(RemoveCgroups("/"+s.Namespace), unmountBelow(s.MountsIn), os.RemoveAll(StateRoot(s.Namespace)))
 	for _, dir := range s.Dirs {
 		names, e := entries(dir)
 		err = errors.Join(err, e)

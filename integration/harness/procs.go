@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -217,36 +216,25 @@ func CheckAsleep(tb testing.TB, pid int) {
 	CheckNearlyAsleep(tb, pid, 2)
 }
 
-// CheckNearlyAsleep is CheckAsleep for a program that does something now and then: so often its threads may go to sleep
-// in three seconds.
+// CheckNearlyAsleep is CheckAsleep for a program whose threads may go to sleep so often in three seconds.
 func CheckNearlyAsleep(tb testing.TB, pid, allowed int) {
 	tb.Helper()
-	const windows = 20 // tests of other packages may disturb some
-	const window = 3 * time.Second
-	woken := make([]int, 0, windows)
-	for range windows {
+	var woken []int
+	for range 20 { // tests of other packages may disturb some
 		before, err := Switches(pid)
-		if err != nil {
-			tb.Fatal(err)
-		}
 		// A program is the clock: tests may not call time.Sleep.
-		if err := exec.CommandContext(tb.Context(), "sleep", fmt.Sprint(window.Seconds())).Run(); err != nil {
-			tb.Fatal(err)
-		}
-		after, err := Switches(pid)
-		if err != nil {
+		err = errors.Join(err, exec.CommandContext(tb.Context(), "sleep", "3").Run())
+		after, e := Switches(pid)
+		if err = errors.Join(err, e); err != nil {
 			tb.Fatal(err)
 		}
 		woken = append(woken, after-before)
 		if after-before <= allowed {
-			break
+			tb.Logf("threads of %d went to sleep so often in 3 s: %v", pid, woken)
+			return
 		}
 	}
-	tb.Logf("threads of %d went to sleep so often in %v: %v", pid, window, woken)
-	if woken[len(woken)-1] > allowed {
-		tb.Errorf("threads of %d went to sleep so often in %v: %v, want %d at most at last", pid, window,
-			woken, allowed)
-	}
+	tb.Errorf("threads of %d went to sleep so often in 3 s: %v, want %d at most at last", pid, woken, allowed)
 }
 
 // Stop stops a process by SIGSTOP, and returns when each of its threads has stopped: on a busy machine others run on

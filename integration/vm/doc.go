@@ -27,17 +27,12 @@
 // # Why it is as it is
 //
 //   - The kernel is booted as an ELF file (qemu's PVH entry): a bzImage unpacks itself, 2.4 s when emulated.
-//   - Addresses are not randomized (norandmaps), which makes exec three times as fast; see kernelParameters.
-//   - Emulated, to start a process takes 10 to 20 times as long, a SHA-256 50 times, plain integer code no longer.
-//   - With more virtual CPUs than the host has, to start a process takes up to twice as long. The default is 4, which
-//     tests of CPU sets need.
+//   - Emulated, to start a process takes 10 to 20 times as long, a SHA-256 50 times, plain integer code no longer. With
+//     more virtual CPUs than the host has it takes up to twice as long. The default is 4, which tests of CPU sets need.
 //   - The CPU has no AVX: only code for GOAMD64=v1 and v2 runs.
 //   - systemd must not reach sysinit.target: systemd-tmpfiles would empty /tmp, and what is shared below it.
-//   - /.dockerenv would make systemd believe it is in a container and ignore the kernel's parameters.
 //   - An overlay cannot have its upper directory on an overlay, nor can a unix socket be bound on 9p: hence the tmpfs.
 //   - A directory of Config.Share is not cached: a program there takes ten times as long to start as elsewhere.
-//   - A virtio port can be open only once, so the command gets pipes.
-//   - Debian's kernel for clouds has no 9p.
 //   - Now and then a guest hangs before the command begins. It is booted again, since nothing has happened yet.
 //
 // # Goroutines
