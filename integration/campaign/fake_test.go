@@ -90,25 +90,3 @@ func TestRun_FindsAWrongAnswer(t *testing.T) {
 	}
 	t.Error("nothing was found in 40 rounds")
 }
-
-func TestGenerate_FollowsFromItsArguments(t *testing.T) {
-	steps := Generate(7, 2, DefaultMix())
-	same := func(other []Step) bool {
-		return slices.EqualFunc(steps, other, func(a, b Step) bool { return a.String() == b.String() })
-	}
-	if !same(Generate(7, 2, DefaultMix())) {
-		t.Error("the same seed and round have other steps")
-	}
-	for _, other := range [][2]int{{8, 2}, {7, 3}} {
-		if same(Generate(uint64(other[0]), other[1], DefaultMix())) {
-			t.Errorf("seed and round %v have the same steps as 7, 2", other)
-		}
-	}
-	calls := 0
-	for _, s := range steps {
-		calls += s.calls()
-	}
-	if calls < RoundCalls || calls > 2*RoundCalls {
-		t.Errorf("the round has %d calls, want some %d", calls, RoundCalls)
-	}
-}

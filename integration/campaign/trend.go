@@ -4,7 +4,6 @@
 package campaign
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -35,8 +34,6 @@ type measure struct {
 var (
 	descriptors = measure{"descriptors", 3}
 	threads     = measure{"threads", 4}
-	goroutines  = measure{"goroutines", 2}
-	waiting     = measure{"events that wait for containerd", 2}
 	anonymous   = measure{"KiB of anonymous memory", 3072}
 )
 
@@ -66,7 +63,7 @@ func (u usage) growing() []Violation {
 }
 
 // sample notes what the shims of the bystanders hold after a round.
-func (e *Env) sample(ctx context.Context, u usage) error {
+func (e *Env) sample(u usage) error {
 	for _, s := range e.stayers[:2] { // the third has the shim of the second
 		of := "shim of " + s.id
 		held, err := harness.ReadUsage(s.shim)
@@ -80,14 +77,6 @@ func (e *Env) sample(ctx context.Context, u usage) error {
 		u.add(of, descriptors, len(held.FDs))
 		u.add(of, threads, held.Threads)
 		u.add(of, anonymous, kib)
-		if e.daemon.Env.Runtime == harness.Ours { // others do not tell
-			told, err := inspect(ctx, e.bundle(s.id))
-			if err != nil {
-				return fmt.Errorf("%s: %w", of, err)
-			}
-			u.add(of, goroutines, told.Shim.Goroutines)
-			u.add(of, waiting, told.Shim.Events.Waiting)
-		}
 	}
 	return nil
 }

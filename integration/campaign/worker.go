@@ -78,7 +78,7 @@ func (w Worker) Work(ctx context.Context, report func(Report)) (err error) {
 		steps := Generate(w.Seed, round, w.Mix)
 		logStart := e.daemon.LogSize()
 		at, found := e.runRound(ctx, steps, w.KeepGoing)
-		err := e.sample(ctx, u)
+		err := e.sample(u)
 		if ctx.Err() != nil {
 			return nil
 		}

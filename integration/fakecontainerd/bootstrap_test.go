@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -82,39 +81,6 @@ func TestBootstrap_AnswersEachContainerdInItsForm(t *testing.T) {
 	}
 }
 
-func TestLog_UnreadOrAbsentStopsNothing(t *testing.T) {
-	harness.OursOnly(t, "it works without a log")
-	for _, tt := range []struct {
-		name    string
-		prepare func(f *fakecontainerd.Fake, path string)
-	}{
-		{"absent", func(f *fakecontainerd.Fake, path string) { f.Must(os.Remove(path), "remove") }},
-		{"full", func(f *fakecontainerd.Fake, path string) {
-			fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-			f.Must(err, "open")
-			f.Cleanup(func() { _ = unix.Close(fd) })
-			for err == nil {
-				_, err = unix.Write(fd, make([]byte, 4096))
-			}
-			if !errors.Is(err, unix.EAGAIN) {
-				f.Fatalf("fill the fifo: %v", err)
-			}
-		}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			f := newFake(t)
-			b := f.Bundle("c1", nil, "sleep", "1000")
-			tt.prepare(f, filepath.Join(b.Path, "log"))
-			s := f.Shim(b)
-			s.Run(b)
-			f.Must(unix.Kill(s.Pid, unix.SIGUSR1), "ask for stacks, which are written to the log")
-			s.RunExec("c1", "e1", "true")
-			s.KillAndDelete(b)
-			s.End()
-		})
-	}
-}
-
 // A program with the personality UNAME26 is told that the kernel is a Linux 2.6.
 func TestKernel_ThatIsTooOldIsRefused(t *testing.T) {
 	harness.OursOnly(t, "says which kernel it needs")
@@ -130,42 +96,6 @@ func TestKernel_ThatIsTooOldIsRefused(t *testing.T) {
 	if out, err := exec.Command("setarch", "--uname-2.6", env.Shim, "-v").CombinedOutput(); err != nil {
 		t.Errorf("-v on a kernel that is too old: %q, %v, want the version", out, err)
 	}
-}
-
-func TestShim_IsAProcessOfItsOwn(t *testing.T) {
-	f := newFake(t)
-	b := f.Bundle("c1", nil, "sleep", "1000")
-	s := f.Shim(b)
-	proc := fmt.Sprintf("/proc/%d/", s.Pid)
-
-	for fd := range 3 {
-		target, err := os.Readlink(proc + "fd/" + strconv.Itoa(fd))
-		f.Must(err, "descriptor")
-		if target != "/dev/null" && target != filepath.Join(b.Path, "log") {
-			t.Errorf("descriptor %d of the shim is %s, want /dev/null or its log: containerd waits for its end",
-				fd, target)
-		}
-	}
-	if got, want := readInt(f, proc+"oom_score_adj"), min(readInt(f, "/proc/self/oom_score_adj")+1, 1000); got != want {
-		t.Errorf("oom_score_adj of the shim = %d, want %d, one more than containerd's", got, want)
-	}
-	info, err := os.Stat(f.Sockets)
-	f.Must(err, "directory of the sockets")
-	if got := info.Mode().Perm(); got != 0o700 {
-		t.Errorf("mode of %s is %v, want 0700", f.Sockets, got)
-	}
-	s.Run(b)
-	s.KillAndDelete(b)
-	s.End()
-}
-
-func readInt(f *fakecontainerd.Fake, name string) int {
-	f.Helper()
-	text, err := os.ReadFile(name)
-	f.Must(err, "read")
-	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	f.Must(err, name)
-	return n
 }
 
 // The kernel sends SIGHUP if the shim is stopped when start ends, since nobody else is in its process group.
@@ -185,28 +115,4 @@ func TestShim_OutlivesAHangUp(t *testing.T) {
 	}
 	s.KillAndDelete(b)
 	s.End()
-}
-
-func TestBootstrap_FailureSaysWhyAndLeavesNoShim(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		prepare func(f *fakecontainerd.Fake, b *fakecontainerd.Bundle)
-		word    string
-	}{
-		{"config.json is no JSON", func(f *fakecontainerd.Fake, b *fakecontainerd.Bundle) {
-			f.Must(os.WriteFile(filepath.Join(b.Path, "config.json"), []byte("{"), 0o600), "config.json")
-		}, ""},
-		{"the directory of the sockets cannot be made", func(f *fakecontainerd.Fake, _ *fakecontainerd.Bundle) {
-			f.Must(os.WriteFile(f.Sockets, nil, 0o600), "a file in the way")
-			f.Cleanup(func() { _ = os.Remove(f.Sockets) })
-		}, "/s"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			f := newFake(t)
-			b := f.Bundle("c1", nil, "sleep", "1000")
-			tt.prepare(f, b)
-			_, err := f.Start(b, fakecontainerd.Params, nil)
-			f.WantError(err, nil, tt.word)
-		})
-	}
 }

@@ -15,7 +15,6 @@ import (
 
 	sandbox "github.com/containerd/containerd/api/runtime/sandbox/v1"
 	task "github.com/containerd/containerd/api/runtime/task/v3"
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
@@ -417,26 +416,4 @@ func TestShim_OutlivesErrorsOfItsListener(t *testing.T) {
 			endAll(f, s, b)
 		})
 	}
-}
-
-// What a kernel lacks is named with the kernel that has it.
-func TestCreate_NamesTheKernelThatAMountNeeds(t *testing.T) {
-	harness.OursOnly(t, "names the kernel")
-	f := newFake(t)
-	b := f.Bundle("c", func(s *specs.Spec) {
-		s.Mounts = append(s.Mounts, specs.Mount{
-			Type: "bind", Source: "/sys", Destination: "/mnt", Options: []string{"rbind", "rro"},
-		})
-	}, "true")
-	s := f.Shim(b)
-	faults := harness.Inject(t, harness.Fault{Call: "mount_setattr", Err: "ENOSYS"})
-	detach := faults.Into(s.Pid)
-	_, err := s.Create(f.Ctx, b.CreateRequest())
-	detach()
-	if faults.Hits() == 0 {
-		t.Error("no system call failed")
-	}
-	f.WantError(err, errdefs.ErrNotImplemented, "/mnt", "Linux 5.12")
-	f.Remove(b)
-	s.End()
 }

@@ -37,31 +37,24 @@ func runPlan(ctx context.Context, name string) (int, error) {
 		return 1, fmt.Errorf("%s: %w", name, err)
 	}
 	status := 0
-	var results []result
 	for _, t := range p.Tests {
-		r, err := p.run(ctx, t)
+		passed, err := p.run(ctx, t)
 		if err != nil {
 			return 1, err
 		}
-		if r.failure != nil {
+		if !passed {
 			status = 1
 		}
-		results = append(results, r)
 	}
-	line, err := row(p.Tests, results, time.Now())
-	if err != nil {
-		return 1, err
-	}
-	fmt.Print(line)
 	return status, nil
 }
 
-// run runs the tests of a package, says how they went and returns that.
-func (p plan) run(ctx context.Context, t test) (result, error) {
+// run runs the tests of a package, says how they went and reports whether they passed.
+func (p plan) run(ctx context.Context, t test) (bool, error) {
 	log, err := os.OpenFile(filepath.Join(p.Logs, strings.ReplaceAll(t.Package, "/", "_")+".log"),
 		os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o644)
 	if err != nil {
-		return result{}, err
+		return false, err
 	}
 	defer func() { _ = log.Close() }() // the test wrote it, not this file
 	ctx, cancel := context.WithTimeout(ctx, p.Limit+killTime)
@@ -76,26 +69,24 @@ func (p plan) run(ctx context.Context, t test) (result, error) {
 	took := time.Since(began)
 	output, err := os.ReadFile(log.Name())
 	if err != nil {
-		return result{}, err
+		return false, err
 	}
 	r := summarize(string(output))
 	if failure == nil && r.passed == 0 && t.Named {
 		failure = fmt.Errorf("no test matches %q", t.Run)
 	}
-	r.failure = failure
 	if failure != nil {
 		fmt.Printf("%s\nFAIL\t%s\t%.1fs\t%s: %v\n", r.text, t.Package, took.Seconds(), r, failure)
-		return r, nil
+		return false, nil
 	}
 	fmt.Printf("ok\t%s\t%.1fs\t%s\n", t.Package, took.Seconds(), r)
-	return r, nil
+	return true, nil
 }
 
 // result is what a verbose test says.
 type result struct {
 	passed, skipped, failed int
 	text                    string // without the lines of what passed
-	failure                 error
 }
 
 func (r result) String() string {
