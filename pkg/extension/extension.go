@@ -13,8 +13,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
-
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
@@ -38,8 +36,6 @@ type Part struct {
 	// NoCheckpoint is the subject of the error that refuses a checkpoint or a restore of the container; empty: both are
 	// possible.
 	NoCheckpoint string
-	// Exec changes the configuration of an exec.
-	Exec func(*specs.Process)
 	// AwaitReady keeps a Start of init, which was not restored, from returning. If it returns an error, init has exited.
 	AwaitReady func(init *process.Process) error
 	// Inspect adds what is known to the answer.

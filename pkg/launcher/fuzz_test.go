@@ -129,7 +129,7 @@ func TestRequest_IsAsLargeAsItsInputs(t *testing.T) {
 		},
 		"PATH of nothing": func(i *spec.Container) { i.Env = []string{"PATH=" + strings.Repeat(":", long)} },
 		"PATH and task directory": func(i *spec.Container) {
-			i.TaskDir, i.Args, i.Env = "/"+text, []string{text}, []string{"PATH=" + strings.Join(names, ":")}
+			i.Args, i.Env = []string{text}, []string{"PATH=" + strings.Join(names, ":")}
 		},
 		"arguments and environment": func(i *spec.Container) {
 			i.Args, i.Env = append(names, text), list(func(n int) string { return fmt.Sprintf("A%d=%s", n, names[n]) })

@@ -22,34 +22,22 @@ func (c *command) lookup(r *native.Request) {
 	}
 }
 
-// program returns the program's name and in which directories it is looked up, with a zero byte after each: in TaskDir
-// and then as os/exec.LookPath does it. Without a search the name is the path.
+// program returns the program's name and in which directories it is looked up, with a zero byte after each, as
+// os/exec.LookPath does it. Without a search the name is the path.
 func (c *command) program() (directories, name string, search bool) {
 	name = c.Args[0]
-	slash := strings.Contains(name, "/")
-	var list strings.Builder
-	add := func(directory string) {
-		list.WriteString(filepath.Clean(directory))
-		list.WriteByte(0)
-	}
-	if c.TaskDir != "" && !filepath.IsAbs(name) && filepath.IsLocal(name) && name != "." {
-		add(filepath.Join(c.TaskDir, "local"))
-		add(c.TaskDir)
-		if slash { // an absolute path, since the program refuses a relative one from PATH as a mistake
-			add("/" + c.Cwd)
-			return list.String(), filepath.Clean(name), true
-		}
-	}
-	if slash {
+	switch {
+	case strings.Contains(name, "/"):
 		return "", name, false
-	}
-	if name == "" || name == "." || name == ".." {
+	case name == "", name == ".", name == "..":
 		return "", name, true
 	}
+	var list strings.Builder
 	for _, e := range c.Env {
 		if path, ok := strings.CutPrefix(e, "PATH="); ok && path != "" {
 			for directory := range strings.SplitSeq(path, string(filepath.ListSeparator)) {
-				add(directory)
+				list.WriteString(filepath.Clean(directory))
+				list.WriteByte(0)
 			}
 		}
 	}

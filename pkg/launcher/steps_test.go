@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -184,38 +183,6 @@ func TestRequest_LetsNoDumpableProcessGoOn(t *testing.T) {
 		}
 		if want := strings.Count(c.Cgroups.Unified, "/") + 1; forks != want {
 			t.Errorf("%+v: %d forks, want %d", c, forks, want)
-		}
-	}
-}
-
-func TestProgram_BelowATaskDirectoryComesFirst(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		want   []string
-		search bool
-	}{
-		{"tool", []string{"/task/local/tool", "/task/tool", "/bin/tool", "/usr/bin/tool"}, true},
-		{"bin/tool", []string{"/task/local/bin/tool", "/task/bin/tool", "/work/bin/tool"}, true},
-		{"./tool", []string{"/task/local/tool", "/task/tool", "/work/tool"}, true},
-		{"/bin/tool", []string{"/bin/tool"}, false},
-		{"../tool", []string{"../tool"}, false},
-		{".", nil, true},
-		{"..", nil, true},
-		{"a/..", []string{"/task/local", "/task", "/work"}, true},
-	} {
-		c := spec.Process{Args: []string{tc.name}, Env: []string{"PATH=/bin:/usr/bin"}, Cwd: "/work", TaskDir: "/task"}
-		directories, name, search := (*command)(&c).program()
-		got := []string{name}
-		if search {
-			got = nil
-			for directory := range strings.SplitSeq(strings.TrimSuffix(directories, "\x00"), "\x00") {
-				if directories != "" {
-					got = append(got, filepath.Join(directory, name))
-				}
-			}
-		}
-		if !slices.Equal(got, tc.want) || search != tc.search {
-			t.Errorf("paths of %q = %q, %t, want %q, %t", tc.name, got, search, tc.want, tc.search)
 		}
 	}
 }

@@ -244,7 +244,7 @@ func (c *container) command(p *libcontainer.Process, s *stdio.Streams) (*spec.Pr
 	if err != nil {
 		return nil, err
 	}
-	cmd.TaskDir, cmd.Target = c.config.TaskDir, c.initFD
+	cmd.Target = c.initFD
 	if !config.NoNewKeyring {
 		cmd.Keyring = "_ses." + c.config.ID
 	}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -15,7 +14,6 @@ import (
 
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/launcher"
-	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -57,11 +55,11 @@ func (c *container) start(ctx context.Context, p *libcontainer.Process, by func(
 	if !ok {
 		return err
 	}
-	if setting := ignoredByLibcontainer(c.config, p); setting != "" {
+	if p.Init && c.config.Init { // libcontainer has no init
 		if errors.Is(reason.error, launcher.ErrNotStarted) {
 			return startError(reason.error, p.Args)
 		}
-		return fmt.Errorf("%s: not possible with this process: %w: %w", setting, reason.error, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("init: not possible with this process: %w: %w", reason.error, errdefs.ErrFailedPrecondition)
 	}
 	c.byLibcontainer(ctx, p, reason.Error())
 	return by(libcontainerStarter{c.runtime.reaper})
@@ -87,15 +85,4 @@ func (c *container) Launch() inspect.Launch {
 	c.launchMu.Lock()
 	defer c.launchMu.Unlock()
 	return c.launch
-}
-
-// ignoredByLibcontainer returns the setting that libcontainer would ignore when it starts p; "" for none.
-func ignoredByLibcontainer(c process.Config, p *libcontainer.Process) string {
-	switch {
-	case p.Init && c.Init:
-		return "init"
-	case c.TaskDir != "" && !filepath.IsAbs(p.Args[0]): // a relative path is looked for nowhere else
-		return "host-rootfs.task-dir"
-	}
-	return ""
 }

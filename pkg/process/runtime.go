@@ -147,7 +147,6 @@ type Options struct {
 	CriuPath      string        // the criu program that is wanted; empty for the one in PATH
 	CriuWorkPath  string        // for logs of a restore; empty for a directory in the bundle
 	Init          bool          // a small init starts the program, reaps, and forwards signals
-	TaskDir       string        // directory in the container where programs are looked for before PATH; empty for none
 	ExecLimits    *limit.Limits // of each exec that asks for no tighter ones; nil for none, and no verdict
 	VerdictFile   string        // path of files with verdicts, in which {exec} stands for the exec; "" for none
 }
@@ -162,8 +161,7 @@ func (c *Config) SetEnv(name, value string) {
 // Hook makes something that a container has in addition to what the runtime makes, such as a pid file. Its methods are
 // called in the order of [Config.Hooks], Removed in the reverse order.
 type Hook interface {
-	// Prepare is called before the runtime creates the container. It may change c.Spec, c.Rootfs, c.Files, c.Init and
-	// c.TaskDir.
+	// Prepare is called before the runtime creates the container. It may change c.Spec, c.Rootfs, c.Files and c.Init.
 	Prepare(ctx context.Context, c *Config) error
 	// Created is called when init exists, before it is announced. Init does not run its program yet, except in a container
 	// restored from a checkpoint, where Start calls Created.

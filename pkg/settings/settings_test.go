@@ -28,7 +28,6 @@ import (
 var table = append(Core(),
 	Setting{Name: "on", Option: "On", Bool: true, Default: "false"},
 	Setting{Name: "host", Option: "Host", Unsafe: true, SafeValue: "off"},
-	Setting{Name: "host.user", Option: "HostUser", OptionRestricts: true},
 )
 
 // annotated is a configuration with annotations: pairs of a name without the prefix and a value.
@@ -243,10 +242,10 @@ func allowingOnly(names ...string) options.Options {
 // Whoever may create pods is not to be root of the node by that, unless the node's configuration says so.
 func TestUnsafeAnnotations_NeedAnOptionThatAllowsThem(t *testing.T) {
 	for name, value := range map[string]string{
-		"host": "/root", "host.user": "root", "cpuset.source": "/other", "verdict-file": "/v/{id}:{exec}",
+		"host": "/root", "cpuset.source": "/other", "verdict-file": "/v/{id}:{exec}",
 	} {
 		others := slices.DeleteFunc(table.Unsafe(), func(n string) bool { return n == name })
-		o := options.Options{Settings: map[string]string{"Host": "off", "HostUser": "nobody"}, AllowUnsafeAnnotations: others}
+		o := options.Options{Settings: map[string]string{"Host": "off"}, AllowUnsafeAnnotations: others}
 		_, err := table.Parse(annotated(name, value), o, "ns", "c1")
 		if !errdefs.IsPermissionDenied(err) {
 			t.Errorf("Parse with %s = %v, want that permission is denied", name, err)
@@ -290,7 +289,7 @@ func TestUnsafeAnnotations_OfLibcontainerNeedAnOptionToo(t *testing.T) {
 
 // They take something away from a container, or give it what is its pod's.
 func TestUnsafeAnnotations_AreAllowedWhereTheyDoNoHarm(t *testing.T) {
-	spec := annotated("host", "off", "host.user", "root", "cpuset.source", "parent", "cpuset.mems", "true")
+	spec := annotated("host", "off", "cpuset.source", "parent", "cpuset.mems", "true")
 	if err := table.checkUnsafe(spec.Annotations, options.Options{}); err != nil {
 		t.Error(err)
 	}
@@ -299,7 +298,7 @@ func TestUnsafeAnnotations_AreAllowedWhereTheyDoNoHarm(t *testing.T) {
 func TestAllowUnsafeAnnotations_NamesWhatThereIs(t *testing.T) {
 	for _, name := range []string{"hots", "on", Prefix + "host", ""} {
 		err := table.checkUnsafe(nil, allowingOnly("host", name))
-		testx.WantInvalid(t, err, "runtime options: AllowUnsafeAnnotations", strconv.Quote(name), "host, host.user")
+		testx.WantInvalid(t, err, "runtime options: AllowUnsafeAnnotations", strconv.Quote(name), "host")
 	}
 }
 

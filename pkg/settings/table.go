@@ -29,9 +29,8 @@ type Setting struct {
 	Bool    bool   // the option is true or false, and not a string
 	Default string // value without annotation and option, for those who ask
 
-	Unsafe          bool   // it gives a container access to the host or to other containers
-	SafeValue       string // the value with which it does not
-	OptionRestricts bool   // the annotation is unsafe if the option is set, whose restriction it lifts
+	Unsafe    bool   // it gives a container access to the host or to other containers
+	SafeValue string // the value with which it does not
 }
 
 // Table has all settings of a program.
@@ -76,7 +75,7 @@ func (t Table) Names() (names []string) {
 // Unsafe returns the annotations, without Prefix, that a container may have only if the runtime option
 // AllowUnsafeAnnotations names them, in alphabetical order.
 func (t Table) Unsafe() []string {
-	return slices.DeleteFunc(slices.Clone(t), func(s Setting) bool { return !s.Unsafe && !s.OptionRestricts }).Names()
+	return slices.DeleteFunc(slices.Clone(t), func(s Setting) bool { return !s.Unsafe }).Names()
 }
 
 // List returns the settings of a container, each with its origin: all that have an annotation, and the other options
@@ -151,9 +150,8 @@ func (t Table) checkUnsafe(annotations map[string]string, o options.Options) err
 	}
 	for _, s := range t {
 		value, ok := annotations[Prefix+s.Name]
-		unsafe := s.Unsafe || s.OptionRestricts && o.Settings[s.Option] != ""
 		safe := s.SafeValue != "" && value == s.SafeValue
-		if ok && unsafe && !safe && !slices.Contains(allowed, s.Name) {
+		if ok && s.Unsafe && !safe && !slices.Contains(allowed, s.Name) {
 			return denied(Prefix+s.Name, value, s.Name)
 		}
 	}

@@ -68,11 +68,6 @@ func (m *Manager) Exec(c *Task, execID string, spec *specs.Process, io stdio.Con
 	if err := checkProcess("spec", spec); err != nil {
 		return fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, err)
 	}
-	for _, p := range c.parts {
-		if p.Exec != nil {
-			p.Exec(spec)
-		}
-	}
 	io.ID, io.Host = execID, m.io
 	return c.AddExec(execID, spec, io)
 }

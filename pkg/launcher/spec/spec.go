@@ -21,10 +21,6 @@ type Process struct {
 	Env  []string // HOME is added when FindHome is set
 	Cwd  string   // "" for the root
 
-	// TaskDir is where a program without an absolute path is looked up before PATH and Cwd: in its subdirectory local,
-	// then in TaskDir itself; "" for none.
-	TaskDir string
-
 	// FindHome asks for HOME from the container's /etc/passwd, or "/" if that does not say.
 	FindHome bool
 
