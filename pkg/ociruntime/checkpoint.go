@@ -57,8 +57,7 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	return err
 }
 
-// Restore implements process.RuntimeContainer. CRIU makes init a child of the shim (criu(8), --restore-sibling), so
-// init is waited for like one that libcontainer started.
+// Restore implements process.RuntimeContainer. CRIU makes init a child of the shim (criu(8), --restore-sibling).
 func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Handle, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -32,8 +32,8 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// container implements process.RuntimeContainer. libcontainer holds a lock of lc while it starts a process, so
-// operations that must work at any time (signals, freezing, thawing) do not use lc.
+// container implements process.RuntimeContainer. Signals, freezing and thawing, which must work at any time, do not use
+// lc: libcontainer holds a lock of it while it starts a process.
 type container struct {
 	runtime   *Runtime
 	config    process.Config
@@ -44,8 +44,7 @@ type container struct {
 	ownsPIDs  bool                  // in a PID namespace of its own
 	resources *specs.LinuxResources // after the last Update. Guarded by the operation lock of init.
 
-	// These are nil when init is restored.
-	init   *handle
+	init   *handle  // nil when it is restored, as the next two
 	initFD *os.File // pidfd of init, which closeFiles closes
 	gate   gate     // at which init waits for Start
 
@@ -144,8 +143,7 @@ func (c *container) startInit(ctx context.Context, s *stdio.Streams) error {
 	return err
 }
 
-// limitRest writes limits that libcontainer leaves out to the cgroup of a container that was created or restored, and
-// what prepareSystemd has taken out.
+// limitRest writes what libcontainer and prepareSystemd leave out to the cgroup of a new or restored container.
 func (c *container) limitRest() error {
 	if group := c.resources.Unified[oomGroup]; c.config.SystemdCgroup && c.config.ExecLimits != nil && group != "" {
 		if err := cgroup.Write(c.cgroup.File(oomGroup), group); err != nil {
@@ -190,8 +188,7 @@ func (c *container) AwaitProgram() {
 	}
 }
 
-// initProcess is init as callers see it. Start returns when init is about to run its program. A signal then would end
-// libcontainer's stage, with status 2, so it waits for the program, as does an exec, which may send one.
+// initProcess is init as callers see it. Right after Start a signal would end libcontainer's stage, with status 2.
 type initProcess struct {
 	*handle
 	container *container
@@ -206,7 +203,7 @@ func (i initProcess) Signal(sig syscall.Signal) error {
 	return i.handle.Signal(sig)
 }
 
-// load returns the container as its state on disk describes it, for operations that libcontainer itself performs.
+// load returns the container as its state on disk describes it.
 func (c *container) load() (*libcontainer.Container, error) {
 	return libcontainer.Load(c.config.Root, c.config.ID)
 }

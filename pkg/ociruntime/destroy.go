@@ -106,9 +106,8 @@ func destroy(ctx context.Context, lc *libcontainer.Container, cg *cgroup.Cgroup,
 	return removeState(lc, dir, lc.Destroy)
 }
 
-// removeState calls remove, which removes dir, the state directory, and then runs the poststop hooks. Libcontainer would
-// report the first that fails as a failed removal. The specification wants the error logged and the other hooks run
-// (runtime.md, Lifecycle).
+// removeState calls remove, which removes dir, the state directory, and then runs the poststop hooks. The specification
+// wants each run, and errors logged (runtime.md, Lifecycle); libcontainer would report the first as a failed removal.
 func removeState(lc *libcontainer.Container, dir string, remove func() error) error {
 	if err := criu.DetachRoot(dir); err != nil {
 		return err
@@ -145,8 +144,7 @@ const (
 	// destroyTimeout bounds how long Delete waits for a cgroup to become empty. CRI gives Delete 10 s (containerd
 	// internal/cri/server, events.go), of which the output may have taken six or seven.
 	destroyTimeout = 3 * time.Second
-	// unitTimeout is the least that systemd gets, even if the cgroup took most of destroyTimeout.
-	unitTimeout = time.Second
+	unitTimeout    = time.Second // the least that systemd gets of it
 )
 
 var errOccupied = fmt.Errorf("not empty after %v: %w", destroyTimeout, errdefs.ErrFailedPrecondition)

@@ -39,9 +39,8 @@ func classify(err error) error {
 	return err
 }
 
-// startError returns the error for a process that did not start, without what libcontainer says of every such error. A
-// program that cannot be run is the caller's to fix; the text is what os/exec.LookPath says. Docker derives the exit
-// statuses 126 and 127 from these words.
+// startError returns the error for a process that did not start, without what libcontainer says of every such error.
+// The text about a program that cannot be run is os/exec.LookPath's; Docker derives the statuses 126 and 127 from it.
 func startError(err error, args []string) error {
 	for _, words := range []string{"unable to start container process", "error during container init"} {
 		if reason := errors.Unwrap(err); reason != nil && err.Error() == words+": "+reason.Error() {
@@ -75,8 +74,7 @@ func containsAny(text string, words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 }
 
-// resourcesError returns the error for limits that the cgroup of a container refuses. A cgroup that is gone is not
-// found; c is nil if that cannot be.
+// resourcesError returns the error for limits that a cgroup refuses; c is nil if that cannot be gone.
 func resourcesError(err error, c *cgroup.Cgroup) error {
 	class := limitClass(err)
 	if c != nil && !c.Exists() {
@@ -88,8 +86,7 @@ func resourcesError(err error, c *cgroup.Cgroup) error {
 	return fmt.Errorf("linux.resources: %w: %w", err, class)
 }
 
-// limitClass returns the class of the answer to a write to a control file, or nil: the value is one that the kernel
-// does not take, or does not fit what is there now.
+// limitClass returns the class of a refused limit, or nil: the value is invalid, or does not fit what is there now.
 func limitClass(err error) error {
 	errno, _ := errors.AsType[unix.Errno](err)           // 0 is in no list
 	_, isNumber := errors.AsType[*strconv.NumError](err) // libcontainer parses some values for systemd

@@ -81,8 +81,7 @@ func (e execProcess) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// killSession kills the processes of a session other than its leader, and those that they fork meanwhile, but does not
-// race without end with one that forks.
+// killSession kills the processes of a session other than its leader, and most of those that they fork meanwhile.
 func (c *container) killSession(leader int) error {
 	const rounds = 10
 	for range rounds {

@@ -107,8 +107,8 @@ const (
 	triedAgain = 8
 )
 
-// remove removes the cgroup of an exec that has ended, and some of those of earlier execs, if they have become empty
-// since. The cgroup has emptyTimeout to become empty. An occupied cgroup is removed with the container at the latest.
+// remove removes the cgroup of an exec that has ended, and some of those of earlier execs that have become empty since.
+// An occupied cgroup is removed with the container at the latest.
 func (g *execGroups) remove(group *execGroup) {
 	ctx, cancel := context.WithTimeout(context.Background(), emptyTimeout)
 	defer cancel()
@@ -125,8 +125,7 @@ func (g *execGroups) remove(group *execGroup) {
 	}
 }
 
-// discard kills all processes of an exec that failed, and removes the cgroup. A program whose terminal did not arrive,
-// for example, has already run and may have started others.
+// discard kills all processes of an exec that failed, and removes the cgroup: the program may have run already.
 func (g *execGroups) discard(group *execGroup) error {
 	defer g.remove(group)
 	return group.killAll()
@@ -158,11 +157,9 @@ func (g *execGroup) limitProcesses() error {
 	return g.LimitPids(g.limits.Pids)
 }
 
-// treeTimeout bounds the end of an exec's processes. One that sleeps uninterruptibly may outlast it.
-const treeTimeout = 10 * time.Second
-
-// killAll kills all processes of the exec, and waits until they have exited.
+// killAll kills all processes of the exec, and waits until they have exited, unless one sleeps uninterruptibly.
 func (g *execGroup) killAll() error {
+	const treeTimeout = 10 * time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
 	defer cancel()
 	return g.Kill(ctx)

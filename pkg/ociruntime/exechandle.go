@@ -44,8 +44,7 @@ func (e *limitedExec) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Wait waits for the first process. A run ends as a whole: Wait kills the others that are left, and waits until they
-// have exited.
+// Wait waits for the first process, and then kills the others that are left and waits until they have exited.
 func (e *limitedExec) Wait() process.Exit {
 	exit := e.Handle.Wait()
 	if !e.group.IsEmpty() {

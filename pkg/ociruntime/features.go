@@ -20,9 +20,8 @@ import (
 	"sandbox.internal/shim/pkg/ociruntime/criu"
 )
 
-// Features describes what this build supports of the OCI runtime specification (features.md), not the host: AppArmor,
-// SELinux, Intel RDT and both versions of cgroups are compiled in. Only the flags of seccomp are those of this kernel.
-// CRI uses it to decide about user namespaces and recursively read-only mounts.
+// Features describes what this build supports of the OCI runtime specification (features.md). Only the flags of seccomp
+// are those of this kernel. CRI uses it to decide about user namespaces and recursively read-only mounts.
 func Features() *features.Features {
 	yes, no := true, false
 	f := &features.Features{

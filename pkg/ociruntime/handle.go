@@ -23,8 +23,7 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// handle is one process of a container. os.Process, which libcontainer uses too, holds a pidfd, so a reused pid is
-// never signalled or waited for.
+// handle is one process of a container. os.Process, which child has, holds a pidfd, so a reused pid is never signalled.
 type handle struct {
 	reaper *reaper.Reaper
 	child  child

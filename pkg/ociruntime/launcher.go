@@ -279,8 +279,8 @@ func (c *container) joinCgroups(cmd *spec.Process, group *execGroup) {
 	cmd.Cgroups = joined
 }
 
-// joinInit sets that the process joins the cgroup that init is in, if that is another one on v2: a container that makes
-// cgroups of its own may have left none for processes in its own (libcontainer's process_linux.go, addIntoCgroupV2).
+// joinInit sets that the process joins the cgroup of init, if that is another one on v2: a container that makes cgroups
+// may have left its own to controllers (libcontainer's process_linux.go, addIntoCgroupV2).
 func (c *container) joinInit(cmd *spec.Process) bool {
 	if !cgroups.IsCgroup2UnifiedMode() {
 		return false

@@ -69,8 +69,7 @@ func (l libcontainerStarter) startExec(
 	if err != nil {
 		return nil, err
 	}
-	// libcontainer lets Go make the process in the cgroup, on v2. Until that has run a program, Go's runtime waits with
-	// all that it could run, and no deadline counts.
+	// On v2 libcontainer lets Go make the process in the cgroup. Until that runs a program, Go's runtime runs nothing.
 	if err := c.cgroup.AwaitThaw(ctx); err != nil {
 		return nil, err
 	}
@@ -85,8 +84,7 @@ func (l libcontainerStarter) startExec(
 	return h, nil
 }
 
-// setUp starts p in lc, which is c, and passes p its streams. If ctx ends before p is set up, it kills p, or for init all
-// in the container's cgroup, so that libcontainer gives up. If it fails, p has exited and been reaped.
+// setUp starts p in lc, which is c, and passes p its streams. If it fails, p has exited and been reaped.
 func (l libcontainerStarter) setUp(
 	ctx context.Context, c *container, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams,
 ) (*handle, error) {
@@ -142,8 +140,7 @@ func (l libcontainerStarter) begin(
 	return h, h.started(ctx, s)
 }
 
-// interruption kills what libcontainer sets up in the cgroup of c. Create has found no process there; an exec has no
-// process of its own but stages.
+// interruption kills what libcontainer sets up in the cgroup of c: for init all that is there, for an exec stages.
 func (l libcontainerStarter) interruption(c *container, isInit bool) (kill func()) {
 	group, match := c.cgroup, l.isStage
 	if isInit {

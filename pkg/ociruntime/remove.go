@@ -30,8 +30,7 @@ func Remove(ctx context.Context, c process.Config) error {
 	if c.ID == "" { // its state directory would be that of all containers
 		return fmt.Errorf("remove container %q: id must not be empty: %w", c.ID, errdefs.ErrInvalidArgument)
 	}
-	// Create makes this directory before a cgroup or a process. containerd calls this after each shim, and most shims
-	// were asked to end, so this is the usual case.
+	// Create makes this directory first. That it is gone is the usual case: most shims have ended as asked.
 	if _, err := os.Lstat(stateDir(c.Root, c.ID)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -81,7 +80,7 @@ func endFreezing(c process.Config) error {
 	return cgroup.New(state.CgroupPaths).Thaw()
 }
 
-// awaitDeath waits until init, which is not a child of this process, is dead.
+// awaitDeath waits until init is dead.
 func awaitDeath(ctx context.Context, lc *libcontainer.Container) error {
 	const interval = 5 * time.Millisecond
 	for {
@@ -100,8 +99,7 @@ func awaitDeath(ctx context.Context, lc *libcontainer.Container) error {
 	}
 }
 
-// removeWithoutState removes a container whose state cannot be loaded for a reason. If that is not there, the shim died
-// during Create.
+// removeWithoutState removes a container whose state cannot be loaded. If it has none, the shim died during Create.
 func removeWithoutState(ctx context.Context, c process.Config, reason error) error {
 	var errno unix.Errno
 	switch {
@@ -139,8 +137,7 @@ func removeWithoutState(ctx context.Context, c process.Config, reason error) err
 // removalReserve is how much of Remove's time a graceful stop leaves for the kill and the removal after it.
 const removalReserve = 1500 * time.Millisecond
 
-// stop sends init, which is not a child of this process, the stop signal, and waits for it to exit as long as s and ctx
-// allow. The caller kills what is left, so failures here are only logged.
+// stop sends init the stop signal, and waits for it to exit as long as s and ctx allow. The caller kills what is left.
 func stop(ctx context.Context, lc *libcontainer.Container, s process.Stop) {
 	grace := s.Grace
 	if end, ok := ctx.Deadline(); ok {

@@ -6,9 +6,8 @@
 // (docs/decisions/0001). The state directory of a container is libcontainer's own, so runc's commands work on it.
 //
 // pkg/launcher starts inits and execs if it supports what they ask for (docs/decisions/0004, 0015), otherwise
-// libcontainer does: it runs a sealed copy of this program again with the argument "init" (CVE-2019-5736), so the
-// program must import [sandbox.internal/shim/pkg/ociruntime/initreexec]. Processes that either starts are children of
-// the shim. The reaper is suspended around every call that starts some, because the callee waits for short-lived ones.
+// libcontainer does, by a sealed copy of this program (CVE-2019-5736; initreexec). Both make children of the shim, so
+// the reaper is suspended meanwhile: the callee waits for short-lived ones.
 package ociruntime
 
 import (
@@ -43,8 +42,8 @@ type Runtime struct {
 	execTimeout time.Duration
 }
 
-// execSetupTimeout bounds the set-up of an exec, parts of which the container controls: its cgroup may be frozen, or one
-// of its file systems may not answer. With hardly any CPU time, it takes seconds.
+// execSetupTimeout bounds the set-up of an exec, parts of which the container controls. With hardly any CPU time, it
+// takes seconds.
 const execSetupTimeout = 30 * time.Second
 
 // New returns a Runtime; reaper leaves its children alone.
@@ -111,7 +110,7 @@ func (r *Runtime) prepareSystemd(ctx context.Context, c process.Config, config *
 	return nil
 }
 
-// filterDir returns where the seccomp filters of all namespaces are kept. No namespace has such a name.
+// filterDir returns where the seccomp filters of all namespaces are kept.
 func filterDir(root string) string { return filepath.Join(filepath.Dir(root), ".seccomp") }
 
 // stateDir returns where libcontainer keeps the state of a container. id has been checked to be one path element.

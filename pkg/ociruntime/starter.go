@@ -30,12 +30,9 @@ type starter interface {
 
 // gate is where an init waits until it is started.
 type gate interface {
-	// open lets init run its program. It fails if init has exited.
-	open() error
-	// awaitProgram waits briefly, once the gate is open, until init runs its program or has exited.
-	awaitProgram()
-	// close frees what the gate holds. It may be called again.
-	close()
+	open() error   // lets init run its program; fails if init has exited
+	awaitProgram() // once the gate is open: waits briefly until init runs its program or has exited
+	close()        // frees what the gate holds; may be called again
 }
 
 // unsupported is the reason why the launcher cannot start a process.
@@ -44,8 +41,7 @@ type unsupported struct{ error }
 // Error is short: the reason is kept as long as the container, and may have a text of the container's configuration.
 func (u unsupported) Error() string { return fmt.Sprintf("%.1000s", u.error.Error()) }
 
-// start starts p by the launcher or, if that does not support p, by libcontainer. It is the only place that decides,
-// and it notes why libcontainer started a process.
+// start starts p by the launcher or, if that does not support p, by libcontainer. It is the only place that decides.
 func (c *container) start(ctx context.Context, p *libcontainer.Process, by func(starter) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

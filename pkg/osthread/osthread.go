@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package osthread runs functions on a particular thread: [Run] on one of their own, [Thread.Do] on the first one, whose
-// namespaces /proc/PID/ns shows (docs/decisions/0005-main-thread-is-the-pod.md). A child that is to die with the process
-// (PR_SET_PDEATHSIG) has to be forked by a thread that lives as long.
+// Package osthread runs functions on a particular thread: [Run] on one of their own, [Thread.Do] on the first one,
+// whose namespaces /proc/PID/ns shows (docs/decisions/0005-main-thread-is-the-pod.md). A child that is to die with the
+// process (PR_SET_PDEATHSIG) has to be forked by a thread that lives as long.
 //
 // The init function locks the main goroutine to the first thread, where only [Main] serves calls of [Thread.Do], one at
-// a time. Nothing else runs there, except for the Go runtime's signal handler. A program that does not call Main may
-// unlock it with runtime.UnlockOSThread; [Run] must not be called then. There is no lock.
+// a time. A program that does not call Main must not call [Run]. There is no lock.
 package osthread
 
 import (
@@ -22,7 +21,7 @@ import (
 func init() { runtime.LockOSThread() }
 
 // Run runs f on a thread that is not the first one and ends after it. So f may change what belongs only to the thread,
-// such as its namespaces or its user. Threads that f makes without the Go runtime would inherit that.
+// such as its namespaces or its user.
 func Run(f func() error) error {
 	done := make(chan error, 1)
 	go func() { // ends with f
@@ -38,8 +37,7 @@ type Thread struct {
 	ended chan struct{} // closed when Main's function has returned
 }
 
-// Main runs f on another goroutine, serves the Thread until f returns, and returns f's result. main calls it on the
-// main goroutine.
+// Main runs f on another goroutine, serves the Thread until f returns, and returns f's result. Only main calls it.
 func Main[T any](f func(*Thread) T) T {
 	t := &Thread{calls: make(chan func()), ended: make(chan struct{})}
 	var result T
@@ -67,8 +65,7 @@ func recovered(f func() error) (err error) {
 	return f()
 }
 
-// Do runs f on the thread and returns its error. ctx bounds the wait for its turn; an f that has begun is waited for.
-// After the end of Main's function the error is errdefs.ErrUnavailable.
+// Do runs f on the thread. ctx bounds the wait for its turn. After the end of Main the error is errdefs.ErrUnavailable.
 func (t *Thread) Do(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	if ctx.Err() != nil { // select would choose at random

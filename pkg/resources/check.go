@@ -18,9 +18,8 @@ import (
 	"sandbox.internal/shim/pkg/cpuset"
 )
 
-// Check refuses values of common fields that the kernel would refuse on each machine like h, or would silently change;
-// other values the kernel checks. r is all that is requested for a container; nil requests nothing. An error is an
-// errdefs.ErrInvalidArgument.
+// Check refuses values of common fields that the kernel would refuse on each machine like h, or would silently change.
+// r is all that is requested for a container; nil requests nothing. An error is an errdefs.ErrInvalidArgument.
 func Check(r *specs.LinuxResources, h Host) error {
 	if r == nil {
 		return nil
@@ -123,8 +122,7 @@ type Host struct {
 	Nodes   cpuset.Set // memory nodes, as CPUs
 }
 
-// ReadHost reads from the kernel what the allowed values of r depend on (Documentation/ABI: sysfs-devices-system-cpu,
-// sysfs-devices-node). What r does not need, or the kernel does not report, stays empty.
+// ReadHost reads what the allowed values of r depend on. What r does not need, or the kernel does not report, is empty.
 func ReadHost(r *specs.LinuxResources) Host {
 	h := Host{Unified: cgroups.Mode() == cgroups.Unified}
 	c := value(value(r).CPU)
@@ -137,7 +135,7 @@ func ReadHost(r *specs.LinuxResources) Host {
 	return h
 }
 
-// readSet returns nothing if a kernel has no such file, for example one without memory nodes, or has too long a list.
+// readSet returns nothing if a kernel has no such file, for example one without memory nodes.
 func readSet(path string) cpuset.Set {
 	data, _ := os.ReadFile(path)
 	set, _ := cpuset.Parse(string(data))

@@ -11,8 +11,7 @@ import (
 	_ "github.com/opencontainers/cgroups/systemd" // which has the connection
 )
 
-// libcontainer keeps its connection for as long as the program runs, which for runc is milliseconds, and offers no way
-// to close it (cgroups v0.1.0 systemd/dbus.go). libcontainerMu guards it.
+// libcontainer offers no way to close its connection (cgroups v0.1.0 systemd/dbus.go), which libcontainerMu guards.
 //
 //go:linkname libcontainerConn github.com/opencontainers/cgroups/systemd.dbusC
 var libcontainerConn *dbus.Conn

@@ -11,9 +11,8 @@ import (
 	"github.com/opencontainers/cgroups/fs2"
 )
 
-// RCUWarmup starts early the RCU grace period that systemd's first move of a process into a scope would wait for:
-// several milliseconds, before the kernel may lock out forks (kernel/cgroup/cgroup.c, cgroup_attach_lock;
-// kernel/rcu/sync.c). Moves within the next grace period do not wait. The zero value is ready.
+// RCUWarmup starts early the RCU grace period that systemd's first move of a process into a scope would wait for, some
+// milliseconds (kernel/cgroup/cgroup.c, cgroup_attach_lock; kernel/rcu/sync.c). The zero value is ready.
 type RCUWarmup struct{ running atomic.Bool }
 
 // Start moves this process to the cgroup that it is in, which changes nothing. It returns immediately, and does nothing

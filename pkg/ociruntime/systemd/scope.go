@@ -19,8 +19,7 @@ import (
 )
 
 // Scope is the cgroup manager of a scope. Whenever a property of a unit is set, and when systemd is reloaded, systemd
-// writes every control file that it has a property for. libcontainer sets only some of these properties, so that
-// systemd would undo what libcontainer writes to the files.
+// writes every control file that it has a property for, and libcontainer sets only some of these properties.
 type Scope struct {
 	cgroups.Manager
 	config *cgroups.Cgroup
@@ -78,8 +77,7 @@ func (s *Scope) setUnit(ctx context.Context, set ...dbus.Property) error {
 // since then one that cannot be changed.
 const oomGroup = "memory.oom.group"
 
-// change calls set while nobody else changes the unit. Afterwards, even if set fails, oomGroup has the value asked for
-// or, if that is empty, its former one.
+// change calls set while nobody else changes the unit. Afterwards oomGroup has the value asked for, or the former one.
 func (s *Scope) change(set func() error, asked string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
