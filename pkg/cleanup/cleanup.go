@@ -33,16 +33,12 @@ import (
 
 // Request is a call of the delete command, for a container or a sandbox.
 type Request struct {
-	Namespace string
-	ID        string
-	Bundle    string // absolute
-	// Container ends and removes a container whose shim is dead: ociruntime.Remove.
-	Container func(context.Context, process.Config) error
-	// Pod removes what CreateSandbox made in a bundle: pod.Remove.
-	Pod func(bundle string) error
-	// Serves reports whether a shim listens on a socket, which is asked about a container: bootstrap.Serves.
-	Serves     func(ctx context.Context, socket, id string) (bool, error)
-	Extensions extension.List
+	Namespace, ID string
+	Bundle        string                                                     // absolute
+	Container     func(context.Context, process.Config) error                // ociruntime.Remove
+	Pod           func(bundle string) error                                  // pod.Remove
+	Serves        func(ctx context.Context, socket, id string) (bool, error) // bootstrap.Serves
+	Extensions    extension.List
 }
 
 // killed is the exit status of an init whose exit nobody saw: it was alive when its shim died, and is killed here.
@@ -73,8 +69,7 @@ func (r Request) Run(ctx context.Context) (pid int, exit process.Exit, err error
 	case err != nil:
 		return 0, process.Exit{}, fmt.Errorf("check whether the shim at socket %s is alive: %w", s.Socket, err)
 	case serves && s.Pod:
-		// containerd removes the bundle next. The shim ends when it finds that the bundle is gone; containers keep
-		// what they have mounted.
+		// The shim ends when it finds that the bundle is gone; containers keep what they have mounted.
 		return 0, process.Exit{Status: killed, At: time.Now()}, r.Pod(r.Bundle)
 	case serves:
 		return r.containerLocked(ctx, r.ID, r.Bundle, s)
@@ -127,7 +122,7 @@ func lockBundle(ctx context.Context, bundle string) (unlock func(), err error) {
 }
 
 // readState fails if the file cannot be read, for example for lack of descriptors: if the delete command succeeded,
-// containerd would remove the bundle, and with it the only record of what still runs. A malformed file counts as none.
+// containerd would remove the only record of what still runs. A malformed file counts as none.
 func readState(id, bundle string) (State, error) {
 	s, err := ReadState(bundle)
 	if isReadError(err) {

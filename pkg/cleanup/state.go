@@ -25,13 +25,12 @@ const stateFile = "shim.json"
 
 // State is what the delete command has to know about a container or a pod whose shim is dead.
 type State struct {
-	Root          string        // directory of state directories, with the namespace
-	SystemdCgroup bool          `json:",omitempty"`
-	Pid           int           `json:",omitempty"` // of init; 0 while it is being created
-	Exit          *process.Exit `json:",omitempty"` // of init; nil before it
-	Stop          process.Stop  `json:",omitzero"`  // how a running container is stopped; zero: killed
-	// Extensions are the records of extensions, by their names.
-	Extensions map[string]json.RawMessage `json:",omitempty"`
+	Root          string                     // directory of state directories, with the namespace
+	SystemdCgroup bool                       `json:",omitempty"`
+	Pid           int                        `json:",omitempty"` // of init; 0 while it is being created
+	Exit          *process.Exit              `json:",omitempty"` // of init; nil before it
+	Stop          process.Stop               `json:",omitzero"`  // how a running container is stopped; zero: killed
+	Extensions    map[string]json.RawMessage `json:",omitempty"` // their records, by name
 
 	Pod     bool              `json:",omitempty"` // it is a pod of the Sandbox API, and no container
 	Socket  string            `json:",omitempty"` // of the shim
@@ -157,9 +156,8 @@ func (x *Index) saveLocked() error {
 	return nil
 }
 
-// LeaveAnswer leaves the answer for the delete command in the bundle of a container or pod of which nothing is left: the
-// path of the socket of a shim that has nothing else, or "", a zero byte, and what the command prints.
-// pkg/bootstrap/delete.c reads it. Without an answer the command looks for what may be left.
+// LeaveAnswer leaves the answer for the delete command (pkg/bootstrap/delete.c) in the bundle of a container or pod of
+// which nothing is left: the path of the socket of a shim that has nothing else, or "", a zero byte, and what it prints.
 func (x *Index) LeaveAnswer(bundle string, s State) {
 	if x.answer == nil || s.Exit == nil {
 		return
