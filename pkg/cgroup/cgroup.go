@@ -4,8 +4,8 @@
 // Package cgroup hides the differences between cgroup v1, hybrid and v2 for one cgroup: its processes, how all of them
 // are killed, how it is removed, and when the kernel kills one for lack of memory.
 //
-// The managers of github.com/containerd/cgroups/v3 walk cgroups by paths and freeze without a bound, so a container that
-// nests cgroups could keep them from ending. A Cgroup caches nothing and is safe for concurrent use.
+// The managers of github.com/containerd/cgroups/v3 walk cgroups by paths and freeze without a bound, so a container
+// that nests cgroups could keep them from ending. A Cgroup caches nothing and is safe for concurrent use.
 //
 // A cgroup that is gone gives errdefs.ErrNotFound, or success if the aim was to leave nothing (Kill, Remove, Thaw).
 package cgroup

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childHierarchies are the v1 hierarchies in which a child has a directory. In others its processes stay in the parent: a
-// cpu child would get its own share, and a cpuset child starts without CPUs.
+// childHierarchies are the v1 hierarchies in which a child has a directory. In others its processes stay in the parent:
+// a cpu child would get its own share, and a cpuset child starts without CPUs.
 var childHierarchies = []string{"", "freezer", "pids", "cpuacct", "memory"}
 
 // MakeChild makes a cgroup in this one, without limits. On v2 it has the controllers that Delegate enables. If the name

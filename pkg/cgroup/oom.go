@@ -43,8 +43,8 @@ type oomSource interface {
 // the call, nested cgroups included. It is called by the watch's goroutine or inside Check or Stop, never concurrently.
 // It must return soon and must not call the watch.
 //
-// A cgroup without memory controller gives a watch that does nothing. If the kernel cannot tell of kills, only Check and
-// Stop report. A cgroup that is gone gives errdefs.ErrNotFound. The caller must call Stop.
+// A cgroup without memory controller gives a watch that does nothing. If the kernel cannot tell of kills, only Check
+// and Stop report. A cgroup that is gone gives errdefs.ErrNotFound. The caller must call Stop.
 func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 	w := &OOMWatch{notify: notify}
 	dir := c.Path("memory")

@@ -84,22 +84,17 @@ func TestOOMWatch_CheckReportsAKillAsSoonAsItsProcessEnded(t *testing.T) {
 	}
 }
 
-func TestOOMWatch_ReportsKillsOfOthersWhileTheContainerLives(t *testing.T) {
+func TestOOMWatch_ReportsKillsOfOthersWhileTheContainerLivesAndTheLastOne(t *testing.T) {
 	c := makeMemory(t)
-	_, reports := watch(t, c)
+	w, reports := watch(t, c)
 	start(t, c, "read x") // the init
 	for n := range int64(3) {
 		start(t, c, hog).wait(t)
 		testx.Eventually(t, "report", func() bool { return reports.Load() == n+1 })
 	}
-}
-
-func TestOOMWatch_StopReportsTheLastKill(t *testing.T) {
-	c := makeMemory(t)
-	w, reports := watch(t, c)
 	start(t, c, hog).wait(t)
 	w.Stop()
-	wantReports(t, "after Stop", reports, 1)
+	wantReports(t, "after Stop", reports, 4)
 }
 
 func TestOOMWatch_ReportsKillsInNestedCgroups(t *testing.T) {

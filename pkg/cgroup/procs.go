@@ -115,8 +115,8 @@ func describe(pids []int) string {
 }
 
 // Contains returns nil if a process is in the cgroup or one nested in it. pidfd is the process's, or -1 for the process
-// that has the id now. A dead process counts in its last cgroup where the kernel keeps that (Linux 6.17 with cgroup v2 or
-// hybrid). For any other process the error is errdefs.ErrPermissionDenied.
+// that has the id now. A dead process counts in its last cgroup where the kernel keeps that (Linux 6.17 with cgroup v2
+// or hybrid). For any other process the error is errdefs.ErrPermissionDenied.
 func (c *Cgroup) Contains(pid, pidfd int) error {
 	if pidfd >= 0 && c.wasIn(pidfd) {
 		return nil
@@ -167,8 +167,8 @@ func HasEnded(pidfd int) (bool, error) {
 }
 
 // Kill sends SIGKILL to every process of the cgroup and of the cgroups nested in it, until no process is left or ctx
-// ends; the error then names those left and wraps the cause of ctx. It succeeds if the cgroup is gone. For a cgroup that
-// contains the calling process, or has no path, the error is errdefs.ErrFailedPrecondition.
+// ends; the error then names those left and wraps the cause of ctx. It succeeds if the cgroup is gone. For a cgroup
+// that contains the calling process, or has no path, the error is errdefs.ErrFailedPrecondition.
 //
 // Where there is cgroup.kill (Linux 5.14), which no fork can outrun, Kill writes it before it lists anything: a
 // container may make cgroups as fast as they are listed. Elsewhere it freezes the cgroup, signals each process, and

@@ -17,8 +17,8 @@ import (
 )
 
 // walk calls visit for the directory of a cgroup and for each one below it, parents first. After all children of a
-// nested directory were visited, walk calls leave with it. Both may be nil. A nested cgroup that is gone is skipped; only
-// dir itself being gone is an error.
+// nested directory were visited, walk calls leave with it. Both may be nil. A nested cgroup that is gone is skipped;
+// only dir itself being gone is an error.
 //
 // A container can nest cgroups deeper than a path can name (PATH_MAX). So the paths that visit and leave get begin at a
 // descriptor, and are valid during the call only. At any depth two descriptors are open.
@@ -73,8 +73,7 @@ func walkFrom(here *os.File, visit, leave func(dir string) error) (*os.File, err
 func pathOf(dir *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", dir.Fd()) }
 
 func children(dir *os.File) (names []string, err error) {
-	// The link count includes subdirectories, as in most file systems. Most containers have none, and this saves reading
-	// a directory of forty files.
+	// The link count includes subdirectories. Most containers have none, and this saves reading forty entries.
 	var s unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &s); err == nil && s.Nlink == 2 {
 		return nil, nil
@@ -92,7 +91,6 @@ const (
 	// freezeTimeout bounds the wait for a cgroup to freeze. Freezing only helps against processes that fork while they are
 	// killed, and a process that sleeps in the kernel may keep it from completing.
 	freezeTimeout = 100 * time.Millisecond
-
 	// firstPoll and lastPoll bound the wait between two polls of a state that the kernel does not announce.
 	firstPoll = time.Millisecond
 	lastPoll  = 50 * time.Millisecond

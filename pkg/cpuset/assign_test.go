@@ -82,15 +82,6 @@ func (k *kernel) write(s Set) error {
 	return nil
 }
 
-// Union returns what is in s or in t.
-func (s Set) Union(t Set) Set {
-	m, other := s.members(), t.members()
-	for n := range m {
-		m[n] = m[n] || other[n]
-	}
-	return m.set()
-}
-
 // Whatever the state, the kernel accepts the list that is assigned, and all tasks run within the list then. Bytes of
 // cgroups are pairs: the list of 8 CPUs, and which one it is in.
 func FuzzAssign(f *testing.F) {

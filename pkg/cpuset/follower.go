@@ -169,8 +169,8 @@ func (f *follower) log() *log.Entry {
 	return log.L.WithFields(log.Fields{"container": f.ID, "source": f.state.Source, "writes": f.state.Writes})
 }
 
-// watched returns the files whose changes may change or undo the assignment, and the directory in which the source may
-// be made: the parent of the source or, while that is gone, the nearest ancestor that exists.
+// watched returns the files whose changes may change or undo the assignment, and the directory in which the source, or
+// its nearest ancestor that is gone, may be made.
 func (f *follower) watched(root string) (files []string, dir string) {
 	for _, end := range []string{f.state.Source, f.Dir} {
 		for dir := end; below(dir, root); dir = filepath.Dir(dir) {
@@ -274,8 +274,7 @@ func assign(r resource, source, parent, destination node) (Set, error) {
 }
 
 // observe reads what dir has of the resource. A directory that is gone gives errdefs.ErrNotFound, one without the
-// cpuset controller errdefs.ErrFailedPrecondition. The root of the hierarchy, which has no list and is no partition,
-// inherits.
+// cpuset controller errdefs.ErrFailedPrecondition. The root of the hierarchy has no list and is no partition.
 func observe(dir string, r resource) (node, error) {
 	const tries = 4 // somebody may write between two reads
 	n := node{dir: dir}

@@ -15,8 +15,7 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-// Hook is the [process.Hook] and the [process.CPUSet] of a container that follows a source, from before its program
-// runs.
+// Hook is the [process.Hook] and the [process.CPUSet] of a container that follows a source.
 type Hook struct {
 	process.NoHook
 	reconciler *Reconciler
@@ -92,8 +91,7 @@ func (h *Hook) Created(ctx context.Context, c process.RuntimeContainer, _ proces
 	return nil
 }
 
-// BeforeUpdate implements [process.CPUSet]. A cpuset that r sets is kept: nobody but its sender knows when it
-// should end.
+// BeforeUpdate implements [process.CPUSet]. A cpuset that r sets is kept.
 func (h *Hook) BeforeUpdate(r *specs.LinuxResources) {
 	if h.pinning = !h.pinned && h.overruled(r); h.pinning {
 		h.reconciler.Pin(h.id, true)

@@ -19,10 +19,9 @@ import (
 // Notifier reports that something it watches may have changed, but not what.
 type Notifier interface {
 	// Watch replaces what is watched: writes to files, and what is made, removed or moved in dirs. It ignores what does
-	// not exist. It may be called while another goroutine waits, but neither concurrently with Close nor after it.
+	// not exist. It may be called during Wait, but neither concurrently with Close nor after it.
 	Watch(files, dirs []string) error
-	// Wait returns true when something has changed since the last call, or after timeout. It returns false once Close was
-	// called.
+	// Wait returns true when something has changed since the last call, or after timeout, and false after Close.
 	Wait(timeout time.Duration) bool
 	// Close ends Wait and releases everything.
 	Close()

@@ -95,8 +95,8 @@ func (r *Reconciler) Remove(id string) {
 	})
 }
 
-// Pin makes a container keep what it has, since it gets a cpuset of its own, or follow again if that was refused. It does
-// nothing for an unknown id.
+// Pin makes a container keep what it has, since it gets a cpuset of its own, or follow again if that was refused. It
+// does nothing for an unknown id.
 func (r *Reconciler) Pin(id string, pinned bool) {
 	r.change(func() {
 		f := r.followers[id]
@@ -172,8 +172,8 @@ type loop struct {
 }
 
 // updateWatches watches what the containers that follow depend on, with the goroutine for it. A shim all of whose
-// containers follow their parents does without: the pods of a node would take all inotify instances of root's, which are
-// 128 by default (fs.inotify.max_user_instances). It is called with cgroupLock held.
+// containers follow their parents does without: the pods of a node would take all inotify instances of root's, which
+// are 128 by default (fs.inotify.max_user_instances). It is called with cgroupLock held.
 func (r *Reconciler) updateWatches() {
 	if r.loop == nil {
 		l := &loop{Notifier: r.open()}

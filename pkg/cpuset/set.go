@@ -11,8 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Limit is larger than the number of any CPU or memory node: a kernel can be built for at most 8192 CPUs
-// (NR_CPUS_RANGE_END in arch/x86/Kconfig; others have fewer) and 1024 nodes.
+// Limit is larger than the number of any CPU (NR_CPUS_RANGE_END in arch/x86/Kconfig) or memory node.
 const Limit = 8192
 
 // Set is a set of CPUs or memory nodes. It does not change; the zero value is the empty set; == compares.
@@ -24,9 +23,8 @@ type Set struct {
 type members [Limit]bool
 
 // Parse reads a list as the kernel does (bitmap_parselist): numbers and ranges separated by commas or blanks, such as
-// "0-2,8", and ranges of which only the first numbers in each group count, such as "0-31:1/4". The kernel's words "all"
-// and "N" depend on the machine and are refused. An empty list is the empty set. An error is
-// errdefs.ErrInvalidArgument.
+// "0-2,8", and ranges of which only the first numbers in each group count, such as "0-31:1/4". It refuses the kernel's
+// words "all" and "N", which depend on the machine. An error is errdefs.ErrInvalidArgument.
 func Parse(list string) (Set, error) {
 	const most = 100 + 6*Limit // kernel/cgroup/cpuset.c, max_write_len
 	if len(list) > most {

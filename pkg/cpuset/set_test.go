@@ -71,18 +71,15 @@ func TestParse_Refuses(t *testing.T) {
 }
 
 func TestSet_Algebra(t *testing.T) {
-	for _, c := range []struct{ s, t, union, intersect, difference string }{
-		{"", "", "", "", ""},
-		{"0-3", "", "0-3", "", "0-3"},
-		{"", "0-3", "0-3", "", ""},
-		{"0-3", "2-5", "0-5", "2-3", "0-1"},
-		{"0-3", "8000", "0-3,8000", "", "0-3"},
-		{"0,8000", "8000", "0,8000", "8000", "0"},
+	for _, c := range []struct{ s, t, intersect, difference string }{
+		{"", "", "", ""},
+		{"0-3", "", "", "0-3"},
+		{"", "0-3", "", ""},
+		{"0-3", "2-5", "2-3", "0-1"},
+		{"0-3", "8000", "", "0-3"},
+		{"0,8000", "8000", "8000", "0"},
 	} {
 		s, u := set(t, c.s), set(t, c.t)
-		if got := s.Union(u).String(); got != c.union {
-			t.Errorf("Union(%q, %q) = %q, want %q", c.s, c.t, got, c.union)
-		}
 		if got := s.Intersect(u).String(); got != c.intersect {
 			t.Errorf("Intersect(%q, %q) = %q, want %q", c.s, c.t, got, c.intersect)
 		}

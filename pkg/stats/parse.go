@@ -21,8 +21,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// otherNames are fields for keys that have no field of their own name. Several keys may be parts of one number: Linux 5.9
-// splits refaults of anonymous memory and of files, of which the message has the sum.
+// otherNames are fields for keys that have no field of their own name. Several keys may be parts of one number: Linux
+// 5.9 splits refaults of anonymous memory and of files, of which the message has the sum.
 var otherNames = map[string]string{
 	"nrperiods": "periods", "nrthrottled": "throttledperiods", // v1 cpu.stat
 	"system":                 "kernel",                // v1 cpuacct.stat
@@ -117,7 +117,7 @@ func number(text []byte, unlimited uint64) (uint64, error) {
 }
 
 // addPairs adds the values of pairs, such as "a=1 b=2" with between " " and within "=", to the numbers of m. It skips
-// keys that m does not have: each kernel has some more.
+// keys that m does not have.
 func addPairs(text []byte, between, within string, m reflect.Value) error {
 	fields := numbersOf(m.Type())
 	for pair := range bytes.SplitSeq(text, []byte(between)) {
@@ -206,8 +206,8 @@ func parseRDMA(text []byte, list reflect.Value) error {
 	return nil
 }
 
-// parseBlkio reads lines such as "8:0 Read 12" and, in the files for time and sectors, "8:0 12". It skips the total over
-// the devices.
+// parseBlkio reads lines such as "8:0 Read 12" and, in the files for time and sectors, "8:0 12". It skips the total
+// over the devices.
 func parseBlkio(text []byte) ([]*v1.BlkIOEntry, error) {
 	var entries []*v1.BlkIOEntry
 	var last []byte // the device of the line before

@@ -41,9 +41,9 @@ type Metrics interface{ proto.Message }
 
 // Reader reads the metrics of one cgroup. It may be used by several goroutines.
 //
-// It keeps its files open from the first Read until Close, or until a Read finds the cgroup gone: opening takes six times
-// as long as reading. Each read from the start has the kernel generate the text again. It returns ENODEV when the cgroup
-// or the controller is gone; the files are then opened again, once.
+// It keeps its files open from the first Read until Close, or until a Read finds the cgroup gone: opening takes six
+// times as long as reading. Each read from the start has the kernel generate the text again. It returns ENODEV when the
+// cgroup or the controller is gone; the files are then opened again, once.
 type Reader struct {
 	cgroup *cgroup.Cgroup
 
@@ -88,8 +88,8 @@ func (r *Reader) closeLocked() {
 	r.open, r.buf = nil, nil
 }
 
-// Read returns the current metrics. It leaves out controllers that the cgroup does not have. A cgroup that is gone gives
-// errdefs.ErrNotFound.
+// Read returns the current metrics. It leaves out controllers that the cgroup does not have. A cgroup that is gone
+// gives errdefs.ErrNotFound.
 func (r *Reader) Read() (Metrics, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,8 +230,8 @@ func (f *openFile) in(m Metrics) reflect.Value {
 	return v
 }
 
-// newMessage makes a message. Consumers expect both parts of the CPU message and all entries of memory on v1, even if the
-// kernel does not account them (containerd core/metrics/cgroups/v1, cpu.go). They are zero then.
+// newMessage makes a message. Consumers expect both parts of the CPU message and all entries of memory on v1, even if
+// the kernel does not account them (containerd core/metrics/cgroups/v1, cpu.go). They are zero then.
 func newMessage(t reflect.Type) reflect.Value {
 	m := reflect.New(t)
 	switch m := m.Interface().(type) {

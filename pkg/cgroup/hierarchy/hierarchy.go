@@ -52,10 +52,9 @@ func roots() (map[string]string, error) {
 	return found, nil
 }
 
-// At returns the cgroup at path, which is absolute in a hierarchy. On v1 it has the directories that exist, which may
-// be in all hierarchies, in some or in none; on v2 the directory, whether it exists or not. On a hybrid host a
-// directory in name=systemd or in the v2 hierarchy alone does not count: neither has controllers. If path is a file,
-// the error is errdefs.ErrInvalidArgument.
+// At returns the cgroup at path, which is absolute in a hierarchy. On v1 it has the directories that exist; on v2 the
+// directory, whether it exists or not. On a hybrid host a directory in name=systemd or in the v2 hierarchy alone does
+// not count: neither has controllers. If path is a file, the error is errdefs.ErrInvalidArgument.
 func At(path string) (*cgroup.Cgroup, error) {
 	tops, err := roots()
 	if err != nil {
@@ -156,8 +155,7 @@ func classify(err error) error {
 	return err
 }
 
-// RemoveEmpty removes directories that Make made, and returns those that remain because they are in use or cannot be
-// removed.
+// RemoveEmpty removes directories that Make made, and returns those that cannot be removed, such as one in use.
 func RemoveEmpty(made []string) (remaining []string) {
 	for _, dir := range slices.Backward(made) {
 		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
