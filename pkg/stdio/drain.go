@@ -15,11 +15,9 @@ import (
 )
 
 // Drain waits, after the process has exited, until every output has ended and what was written is delivered, or until
-// ctx ends. An output that other processes hold, such as a daemon that an exec left behind, may never end.
-//
-// The error names the stream and what was not delivered: bytes that a sink refused, as on a full disk, that nobody came
-// to read within Config.KeepUnread or before Close, or that were left when ctx ended. An output that other processes
-// hold is delivered if DrainMayStop said so. Bytes in the pipe of a logging binary count as delivered.
+// ctx ends: an output that other processes hold, such as a daemon that an exec left behind, may never end. The error
+// says which bytes were not delivered. An output that other processes hold is delivered if DrainMayStop said so; bytes
+// in the pipe of a logging binary are.
 func (s *Streams) Drain(ctx context.Context) error {
 	if s.keepUnread > 0 {
 		defer time.AfterFunc(s.keepUnread, s.giveUpUnread).Stop()

@@ -160,8 +160,8 @@ type fifoOutput struct {
 	hold *os.File
 }
 
-// readerPatience bounds the wait for the reader of an output, whose client opens the fifo concurrently with its request,
-// and drops what it could not open before the process ended. The runc shim waits without a bound.
+// readerPatience bounds the wait for the reader of an output: a client opens the fifo concurrently with its request, and
+// drops what it could not open before the process ended. The runc shim waits without a bound.
 const readerPatience = time.Second
 
 // openFifoOutput opens a fifo, and waits for its reader. A path without a scheme may also name a file or a device,

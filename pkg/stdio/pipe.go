@@ -66,7 +66,7 @@ func (p *pipeEnd) Write(b []byte) (n int, err error) {
 }
 
 // closedError returns os.ErrClosed for the error of a RawConn whose file was closed, which has no public name. The only
-// other error means that a deadline has passed.
+// other error is os.ErrDeadlineExceeded.
 func closedError(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
@@ -83,8 +83,7 @@ func (p *pipeEnd) end(context.Context) error {
 func ownOwner() idmap.Owner { return idmap.Owner{UID: os.Geteuid(), GID: os.Getegid()} }
 
 // newPipe makes a pipe of which the process gets the end with the given index, as in pipe(2): 0 for its stdin, 1 for an
-// output. Only the shim's end is non-blocking, since programs do not expect that of their standard streams. The two
-// ends do not share the flag.
+// output. Only the shim's end is non-blocking.
 func newPipe(o idmap.Owner, index int) (theirs *os.File, ours *pipeEnd, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {

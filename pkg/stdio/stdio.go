@@ -51,7 +51,7 @@ type Config struct {
 	readersLater bool // for tests whose readers come after Open, which does not wait for them
 }
 
-// Host is what the streams of all processes of a shim share. It does not change after NewHost.
+// Host is what the streams of all processes of a shim share.
 type Host struct {
 	Namespace string   // containerd's
 	Children  Children // with which logging binaries are registered

@@ -20,9 +20,9 @@ import (
 // reported the process as created.
 const consoleTimeout = 10 * time.Second
 
-// terminal is the terminal of a process, before its master is received. The master is read through Go's poller, which is
-// edge-triggered, as containerd/console's Epoller is: a master answers EIO and stays ready while nobody has the terminal
-// open, so that a level-triggered poll would spin.
+// terminal is the terminal of a process, before its master is received. The master is read through Go's poller, which
+// is edge-triggered, as containerd/console's Epoller is: a master answers EIO and stays ready while nobody has the
+// terminal open, so that a level-triggered poll would spin.
 type terminal struct {
 	socket *pipeEnd // ours
 	peer   *os.File // the runtime's

@@ -26,11 +26,10 @@ type Network struct {
 	Own  bool   // to be made by Open
 }
 
-// Sockets are the sockets of a container, in the order of its addresses.
+// Sockets are the sockets of a container.
 type Sockets struct {
-	Files []*os.File
-	// Namespace is the network namespace that was made for the container, or nil.
-	Namespace *os.File
+	Files     []*os.File // in the order of its addresses
+	Namespace *os.File   // the network namespace that was made for the container, or nil
 }
 
 // Close closes all.
@@ -45,11 +44,9 @@ func Inet(list []Address) bool {
 	return slices.ContainsFunc(list, func(a Address) bool { return a.Path == "" })
 }
 
-// Open makes the sockets of a list, without addresses yet.
-//
-// Even those with a path are in the host's network namespace only if the container is: ioctl(2) on any socket reaches
-// the interfaces of its namespace (netdevice(7)) and, with CAP_NET_ADMIN, the namespace itself (SIOCGSKNS). If all have
-// paths, the namespace that is made is theirs alone, and need not be the container's.
+// Open makes the sockets of a list, without addresses yet. Even those with a path are in the host's network namespace
+// only if the container is: ioctl(2) on any socket reaches the interfaces of its namespace (netdevice(7)) and, with
+// CAP_NET_ADMIN, the namespace itself (SIOCGSKNS).
 func Open(list []Address, network Network) (*Sockets, error) {
 	s := &Sockets{}
 	err := osthread.Run(func() error {

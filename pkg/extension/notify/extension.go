@@ -118,12 +118,10 @@ func (h *hook) awaitReady(init *process.Process) error {
 	if state.Errno != 0 {
 		last += fmt.Sprintf(", ERRNO %d (%v)", state.Errno, syscall.Errno(state.Errno))
 	}
-	switch {
-	case errors.Is(err, ErrTimeout):
-		err = fmt.Errorf("%w (notify-timeout %v, which EXTEND_TIMEOUT_USEC may extend to at most %v); "+
-			"the container was killed; %s: %w",
-			err, h.timeout, settings.MaxTimeout, last, context.DeadlineExceeded)
-	case errors.Is(err, ErrExited):
+	if errors.Is(err, ErrTimeout) {
+		err = fmt.Errorf("%w (notify-timeout %v); the container was killed; %s: %w",
+			err, h.timeout, last, context.DeadlineExceeded)
+	} else {
 		err = fmt.Errorf("%w, with status %d; %s: %w", err, exit.Status, last, errdefs.ErrAborted)
 	}
 	return errors.Join(err, waitErr)

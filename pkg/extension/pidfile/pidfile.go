@@ -68,8 +68,8 @@ type hook struct {
 func (h *hook) Prepare(context.Context, *process.Config) error {
 	err := in(h.setting.Text, func(dir *os.Root, name string) error { _, err := read(dir, name); return err })
 	if isElsewhere(err) {
-		return h.setting.Refuse("a path in a directory that is there, without symbolic links, at which there is nothing yet, " +
-			"or a pid file that was left")
+		return h.setting.Refuse("a path in a directory that is there, without symbolic links, at which there is " +
+			"nothing yet, or a pid file that was left")
 	}
 	return err
 }
