@@ -160,7 +160,7 @@ type fifoOutput struct {
 	hold *os.File
 }
 
-// readerPatience bounds the wait for the reader of an output: a client opens the fifo concurrently with its request, and
+// readerPatience bounds the wait for the reader of an output: a client opens the fifo while it sends its request, and
 // drops what it could not open before the process ended. The runc shim waits without a bound.
 const readerPatience = time.Second
 
