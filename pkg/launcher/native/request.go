@@ -42,7 +42,7 @@ type Step struct {
 	reported  bool // it is a fork or a wait, of which the caller knows
 }
 
-// Word is the address of data, or a number.
+// Word is a number, or the address of data.
 type Word struct {
 	value   uint64 // an offset in the data of the request, or the number
 	address bool

@@ -17,43 +17,32 @@ import (
 // Process is a process that is to run in the namespaces of another one. No string may contain a zero byte, and the
 // environment has each name once.
 type Process struct {
-	Args []string
-	Env  []string // HOME is added when FindHome is set
-	Cwd  string   // "" for the root
-
-	// FindHome asks for HOME from the container's /etc/passwd, or "/" if that does not say.
-	FindHome bool
-
-	Stdio    [3]*os.File // nil for /dev/null; with a Terminal only the last, a separate stderr, may be set
-	Terminal *Terminal   // nil for none
-
-	Target *os.File // pidfd of a process whose namespaces are joined, such as the init of a container
-	Join   int      // the namespaces to join (CLONE_NEW… of clone(2)); the mount namespace is among them
-
-	Cgroups Cgroups // to join; empty to stay in those of the caller
-
+	Args            []string
+	Env             []string    // HOME is added when FindHome is set
+	Cwd             string      // "" for the root
+	FindHome        bool        // set HOME from the container's /etc/passwd, or to "/" if that does not say
+	Stdio           [3]*os.File // nil for /dev/null; with a Terminal only the last, a separate stderr, may be set
+	Terminal        *Terminal   // nil for none
+	Target          *os.File    // pidfd of a process whose namespaces are joined, such as the init of a container
+	Join            int         // the namespaces to join (CLONE_NEW… of clone(2)); the mount namespace is among them
+	Cgroups         Cgroups     // to join; empty to stay in those of the caller
 	OOMScoreAdj     *int
 	InitialAffinity []byte // CPUs to begin with, as sched_setaffinity(2) takes them; nil for any
 	FinalAffinity   []byte // CPUs once the process is in its cgroups; nil to leave them
 	Keyring         string // name of the session keyring, "" to keep the caller's
-
-	Label   string // the SELinux label of its program and of its keyring, "" for what the policy says
-	Profile string // the AppArmor profile of its program, "" for none
-
+	Label           string // the SELinux label of its program and of its keyring, "" for what the policy says
+	Profile         string // the AppArmor profile of its program, "" for none
 	NoNewPrivileges bool
 	Umask           *uint32
 	Scheduler       *unix.SchedAttr
 	IOPriority      *int // as ioprio_set(2) takes it
 	Rlimits         []Rlimit
 	Filter          *seccomp.Filter
-
-	// Ready is called when the process is about to run its program and all that set it up have ended; nil for none.
-	Ready func() error
-
-	UID, GID      int
-	MayDenyGroups bool // its user namespace may deny setgroups(2): it then has no groups
-	Groups        []int
-	Capabilities  *Capabilities // nil to leave them
+	Ready           func() error // is called when the process is about to run its program; nil for none
+	UID, GID        int
+	MayDenyGroups   bool // its user namespace may deny setgroups(2): it then has no groups
+	Groups          []int
+	Capabilities    *Capabilities // nil to leave them
 }
 
 // Terminal is a terminal that is made in the container.
@@ -85,35 +74,26 @@ type Cgroups struct {
 // run its program. Target and Join of the Process are not used.
 type Container struct {
 	Process
-	Namespaces     []Namespace // the mount namespace is among them
-	UIDMap, GIDMap string      // of a new user namespace, as user_namespaces(7) describes the files
-
-	Root            string // path of the root file system, a directory
-	ReadonlyRoot    bool
-	RootPropagation int // MS_SHARED and others of mount(2), with MS_REC; 0 for MS_SLAVE
-	Mounts          []*Mount
-	Devices         []*Device     // the nodes of /dev
-	CgroupMounts    []CgroupMount // the hierarchies that a mount of type cgroup shows on cgroup v1
-	MountLabel      string        // SELinux label of the files of new file systems, "" for none
-	ReadonlyPaths   []string
-	MaskedPaths     []string
-
+	Namespaces           []Namespace // the mount namespace is among them
+	UIDMap, GIDMap       string      // of a new user namespace, as user_namespaces(7) describes the files
+	Root                 string      // path of the root file system, a directory
+	ReadonlyRoot         bool
+	RootPropagation      int // MS_SHARED and others of mount(2), with MS_REC; 0 for MS_SLAVE
+	Mounts               []*Mount
+	Devices              []*Device     // the nodes of /dev
+	CgroupMounts         []CgroupMount // the hierarchies that a mount of type cgroup shows on cgroup v1
+	MountLabel           string        // SELinux label of the files of new file systems, "" for none
+	ReadonlyPaths        []string
+	MaskedPaths          []string
 	Hostname, Domainname string            // "" to leave them
 	Sysctl               map[string]string // values by names such as net.ipv4.ip_forward
 	Loopback             bool              // switch the loopback device of the network namespace on
-
-	// Reaped says that the program runs under a small init, which reaps and forwards signals. It must not be set with a
-	// Label.
-	Reaped bool
-
-	// Forked is called with the process id before the container's file systems are made: with systemd's cgroups, to put
-	// the process there. It may be nil.
+	Reaped               bool              // the program runs under a small init, which reaps and forwards signals; not with a Label
+	// Forked is called with the process id before the file systems are made, such as for systemd's cgroups; nil for none.
 	Forked func(pid int) error
-	// Mounted is called when the file systems are made, before they become the root of the process: for limits and hooks.
-	// It may be nil.
-	Mounted func(pid int) error
-	// MountedOnce says that Mounted cannot be called for another process in place of this one.
-	MountedOnce bool
+	// Mounted is called before the file systems become the root of the process: for limits and hooks; nil for none.
+	Mounted     func(pid int) error
+	MountedOnce bool // Mounted cannot be called for another process in place of this one
 }
 
 // Namespace is a namespace of a container.
@@ -126,13 +106,12 @@ type Namespace struct {
 type Mount struct {
 	Type                string // of the file system, or bind
 	Source, Destination string
-	Flags               int    // MS_… of mount(2); MS_BIND for type bind, and for no other
-	ClearedFlags        int    // flags that a bind mount does not take over from its source
-	Propagation         []int  // MS_SHARED and others, set one after another
-	Data                string // options of the file system, with commas between them
-
-	Recursive *unix.MountAttr // of a bind mount and all mounts below it; nil for none
-	IDMap     *IDMap          // of a bind mount; nil for none
+	Flags               int             // MS_… of mount(2); MS_BIND for type bind, and for no other
+	ClearedFlags        int             // flags that a bind mount does not take over from its source
+	Propagation         []int           // MS_SHARED and others, set one after another
+	Data                string          // options of the file system, with commas between them
+	Recursive           *unix.MountAttr // of a bind mount and all mounts below it; nil for none
+	IDMap               *IDMap          // of a bind mount; nil for none
 }
 
 // Bind is the type of a mount that shows a part of another file system.
