@@ -11,8 +11,8 @@ import (
 	"sandbox.internal/shim/pkg/launcher/native"
 )
 
-// attribute is a file in /proc by which a process, and nobody else, tells the security module what is to confine its next
-// program, also that of its child (fs/proc/base.c, proc_pid_attr_write).
+// attribute is a file in /proc by which a process, and nobody else, tells the security module what is to confine its
+// next program, also that of its child (fs/proc/base.c, proc_pid_attr_write).
 type attribute string
 
 const (

@@ -30,7 +30,7 @@ const (
 	AuditArch   = C.NATIVE_AUDIT_ARCH     // AUDIT_ARCH_… of the processor, see seccomp(2)
 )
 
-// Children tells the rest of this program which child processes are ours: nobody else may wait for these. See [NoOthers].
+// Children tells the rest of this program which child processes are ours: nobody else waits for these. See [NoOthers].
 type Children interface {
 	// Suspend keeps others from waiting for any child until resume is called, once.
 	Suspend() (resume func())
