@@ -121,8 +121,8 @@ func (b *initBuilder) open(path string, flags int) (fd int) {
 	return fd
 }
 
-// joinNamespaces joins the namespaces that have a path, except the user namespace, which is open, and the PID namespace,
-// which it opens.
+// joinNamespaces joins the namespaces that have a path, except the user namespace, which is open, and the PID
+// namespace, which it opens.
 func (b *initBuilder) joinNamespaces() {
 	b.Call(unix.SYS_CLOSE_RANGE, b.next, uint32(math.MaxUint32), 0).OnError("close_range")
 	b.pidNamespace = -1

@@ -88,8 +88,8 @@ func (h *Held) Resume() error { return h.run.Resume() }
 func (h *Held) Close() error { return h.run.Close() }
 
 // Create starts the first process of a container, and returns when it waits to run its program, or when ctx ends. The
-// process is a child of the caller, who waits for it and then unregisters it. c is not changed. After ErrNotStarted only
-// mount points may be left, and device nodes if /dev is the image's.
+// process is a child of the caller, who waits for it and then unregisters it. c is not changed. After ErrNotStarted
+// only mount points may be left, and device nodes if /dev is the image's.
 func (l *Launcher) Create(ctx context.Context, c *spec.Container) (*Held, error) {
 	h, err := l.create(ctx, c, false)
 	if errors.Is(err, native.ErrKilledInCgroup) {

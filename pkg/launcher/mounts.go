@@ -251,8 +251,8 @@ func (b *initBuilder) setAttr(fd int, attr *unix.MountAttr, recursive bool) *nat
 	return b.Call(unix.SYS_MOUNT_SETATTR, fd, "", flags, packed(attr), sizeofMountAttr).OnError("mount_setattr")
 }
 
-// setAttributes sets flags on a mount and clears the others, as MS_REMOUNT|MS_BIND of mount(2) does. In a user namespace
-// a mount keeps the flags of its source, unless they are among those cleared.
+// setAttributes sets flags on a mount and clears the others, as MS_REMOUNT|MS_BIND of mount(2) does. In a user
+// namespace a mount keeps the flags of its source, unless they are among those cleared.
 func (b *initBuilder) setAttributes(fd, flags, cleared int, what string) {
 	const accessFlags = atimeFlags | unix.MS_NODIRATIME
 	attr := unix.MountAttr{Attr_set: attributes(flags), Attr_clr: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID |

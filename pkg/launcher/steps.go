@@ -108,8 +108,8 @@ func (c *command) enterUnified(r *native.Request, free, namespaces int, moves bo
 	r.Call(unix.SYS_CLOSE, free)
 }
 
-// enterTasks moves the process into its v1 cgroups. Who moves itself through the file tasks waits for no grace period of
-// RCU (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
+// enterTasks moves the process into its v1 cgroups. Who moves itself through the file tasks waits for no grace period
+// of RCU (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
 func (c *command) enterTasks(r *native.Request, free int) {
 	for _, dir := range c.Cgroups.Tasks {
 		write(r, free, filepath.Join(dir, "tasks"), "0")

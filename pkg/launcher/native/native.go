@@ -5,10 +5,11 @@
 // nothing of the caller in its memory. [Program.Start] runs the program, seven kilobytes of C without a library, and
 // [Run.Execute] sends it a [Request].
 //
-// A fork makes a child of the caller (CLONE_PARENT), and the process that forked ends. At [Request.Wait] a process stops
-// until the caller knows all processes that were forked before, and has suspended or told [Children].
+// A fork makes a child of the caller (CLONE_PARENT), and the process that forked ends. At [Request.Wait] a process
+// stops until the caller knows all processes that were forked before, and has suspended or told [Children].
 //
-// If Execute fails or its context ends, none of its processes is left, even if they are frozen, except for one that does
+// If Execute fails or its context ends, none of its processes is left, even if they are frozen, except for one that
+// does
 // not exit within seconds of SIGKILL, and one whose parent was killed before reporting it: the reaper collects both.
 package native
 

@@ -115,8 +115,8 @@ func (r *Request) LookupIn(directories, name string) *Step {
 	return r.add(C.OP_LOOKUP, directories, name) // bytes adds the byte that ends the list
 }
 
-// Exec runs the file that was looked up; it is the last step. If execve(2) fails, the process prints the error, and ends
-// with status 255. The detail is the index of the directory.
+// Exec runs the file that was looked up; it is the last step. If execve(2) fails, the process prints the error, and
+// ends with status 255. The detail is the index of the directory.
 func (r *Request) Exec(args, env Word) *Step { return r.add(C.OP_EXEC, args, env) }
 
 // ExecInit runs the program of [NewInit], whose file is descriptor fd, which runs the file that was looked up as its

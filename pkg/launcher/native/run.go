@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrKilledInCgroup means that the kernel killed a process as it was forked into the cgroup of [Request.ForkInto]: Linux
-// 6.18 does if the parent's cgroup was killed more often (kernel/cgroup/cgroup.c, kill_seq).
+// ErrKilledInCgroup means that the kernel killed a process as it was forked into the cgroup of [Request.ForkInto]:
+// Linux 6.18 does if the parent's cgroup was killed more often (kernel/cgroup/cgroup.c, kill_seq).
 var ErrKilledInCgroup = errors.New("the process was killed when it was forked into the cgroup")
 
 // deathTimeout is how long Execute waits for a process that it killed, which may sleep in a file system.

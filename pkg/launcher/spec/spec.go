@@ -88,7 +88,7 @@ type Container struct {
 	Hostname, Domainname string            // "" to leave them
 	Sysctl               map[string]string // values by names such as net.ipv4.ip_forward
 	Loopback             bool              // switch the loopback device of the network namespace on
-	Reaped               bool              // it runs under a small init, which reaps and forwards signals; not with a Label
+	Reaped               bool              // it runs under an init that reaps and forwards signals; without a Label
 	// Forked is called with the process id before the file systems are made, such as for systemd's cgroups; nil for none.
 	Forked func(pid int) error
 	// Mounted is called before the file systems become the root of the process: for limits and hooks; nil for none.

@@ -34,13 +34,13 @@ func Find(want string) error {
 		return fmt.Errorf("find criu, of the package criu, in containerd's PATH: %w: %w", err, errdefs.ErrNotImplemented)
 	}
 	if want != "" && want != path {
-		return fmt.Errorf("CriuPath %q: must be %q, the criu in containerd's PATH: %w", want, path, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("CriuPath %q: must be %q, that of containerd's PATH: %w", want, path, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }
 
-// RestoreOptions returns the options of a restore: everything that the checkpoint may contain may be restored. CNI makes
-// the devices of network namespaces.
+// RestoreOptions returns the options of a restore: everything that the checkpoint may contain may be restored. CNI
+// makes the devices of network namespaces.
 func RestoreOptions(image, work string) *libcontainer.CriuOpts {
 	return &libcontainer.CriuOpts{
 		ImagesDirectory: image, WorkDirectory: work, EmptyNs: unix.CLONE_NEWNET, StatusFd: -1,
@@ -140,7 +140,8 @@ func cause(path string) string {
 	return ""
 }
 
-// CheckNamespaces refuses paths that no longer lead to the namespaces of pid: libcontainer tells CRIU not to save these.
+// CheckNamespaces refuses paths that no longer lead to the namespaces of pid: libcontainer tells CRIU not to save
+// these.
 func CheckNamespaces(list configs.Namespaces, pid int) error {
 	for _, ns := range list {
 		if ns.Path == "" || ns.Type != configs.NEWNET && ns.Type != configs.NEWPID {
