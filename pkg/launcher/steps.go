@@ -26,10 +26,10 @@ type command spec.Process
 // one.
 const initFD = native.Socket + 1
 
-// request returns all steps of an exec. Each part names its source in libcontainer, and has its order and its errors, on
-// which Docker depends (pkg/ociruntime/errors.go). But the fork into the PID namespace comes last, so that who can be
-// traced there has no more rights than the program. With moves, the process moves into Unified, instead of being forked
-// into it, and waits for a grace period of RCU.
+// request returns all steps of an exec. Each part names its source in libcontainer, and has its order and its errors,
+// on which Docker depends (pkg/ociruntime/errors.go). But the fork into the PID namespace comes last, so that who can
+// be traced there has no more rights than the program. With moves, the process moves into Unified, instead of being
+// forked into it, and waits for a grace period of RCU.
 func (c *command) request(moves bool) *native.Request {
 	r := &native.Request{}
 	if c.Cgroups.Freezer != "" {

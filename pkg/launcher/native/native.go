@@ -9,8 +9,8 @@
 // stops until the caller knows all processes that were forked before, and has suspended or told [Children].
 //
 // If Execute fails or its context ends, none of its processes is left, even if they are frozen, except for one that
-// does
-// not exit within seconds of SIGKILL, and one whose parent was killed before reporting it: the reaper collects both.
+// does not exit within seconds of SIGKILL, and one whose parent was killed before reporting it: the reaper collects
+// both.
 package native
 
 // #include "arch.h"
