@@ -18,8 +18,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// podNamespace is CRI's.
-const podNamespace = "k8s.io"
+const podNamespace = "k8s.io" // of CRI
 
 // pod runs a pod from beginning to end, its containers at the same time. After a fault that kills something of it,
 // calls may fail; it must go all the same when it is removed.

@@ -82,8 +82,7 @@ func (e *Env) stays(key string) bool {
 	return false
 }
 
-// stayerExecs is how many execs each bystander has at the end of a round, so that what an exec leaves in a shim that
-// lives long comes to light.
+// stayerExecs is how many execs each bystander has after a round: what they leave in its shim comes to light.
 const stayerExecs = 10
 
 // harmed lists what is wrong with the bystanders.

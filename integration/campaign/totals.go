@@ -61,7 +61,7 @@ func (t Totals) Violations() int {
 	return n
 }
 
-// Result is what a campaign tested, on what machine, and what came of it.
+// Result is what a campaign tested, where, and what came of it.
 type Result struct {
 	Begun      time.Time `json:"begun"`
 	Minutes    float64   `json:"minutes"`
