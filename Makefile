@@ -158,7 +158,7 @@ else
 endif
 
 # The tests of the shim. Those of the tools that measure, of deploy/, of the packages and of sandboxctl are in test-tools.
-SHIMTESTS := ./containerd ./cri ./fakecontainerd ./eventlog ./harness
+SHIMTESTS := ./containerd ./cri ./fakecontainerd ./harness
 INTEGRATE  = cd integration; umask 022; SHIM_BINARY=$(BINARY) SANDBOXCTL_BINARY=$(wildcard $(CURDIR)/bin/$(TOOL)) $(GO) test -count=1 -timeout 25m
 integration: ## the built binary against a fake and a real containerd (root); RUN= and PKGS=./integration/… choose
 	@test -x bin/$(NAME) || { echo "bin/$(NAME) is absent: make build" >&2; exit 1; }
@@ -246,7 +246,7 @@ else
 endif
 
 # Each system call of an operation fails once, with each error: hours. Operations, calls and errors as in
-# integration/fakecontainerd, with commas between them; CALLS=possible leaves out what a call cannot return by its manual page.
+# integration/fakecontainerd, with commas between them;
 # JOBS kinds of calls fail at the same time.
 OPS    ?= all
 CALLS  ?= all
@@ -265,9 +265,6 @@ sweep: deps build ## make system calls of the shim fail, one after the other (ro
 VMTEST    = cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest; umask 022; SHIM_BINARY=$(BINARY) \
 	SANDBOXCTL_BINARY=$(wildcard $(CURDIR)/bin/$(TOOL)) $(CURDIR)/bin/vm/vmtest $(if $(LIMIT),-timeout $(LIMIT)) $(if $(CPUS),-cpus $(CPUS))
 
-# With WRITE=1 a run in a virtual machine writes a row of docs/compatibility.md.
-ROW       = $(if $(WRITE),-write ../docs/compatibility.md)
-
 # A whole run also boots a kernel that lacks a controller, for the test that needs one.
 NOMEMORY  = integration/vm/deps.sh; $(VMTEST) -o $(CURDIR)/bin/vm/nomemory -append cgroup_disable=memory -require nomemory \
 	./integration/containerd=TestCgroup2_WithoutAController
@@ -275,7 +272,7 @@ NOMEMORY  = integration/vm/deps.sh; $(VMTEST) -o $(CURDIR)/bin/vm/nomemory -appe
 test-v2: deps build ## tests on cgroup v2, in a virtual machine if need be (root); PKGS= and RUN= choose
 	@integration/vm/deps.sh cgroup2
 	@integration/cri/deps.sh
-	$(VMTEST) $(ROW) -o $(CURDIR)/bin/vm/cgroup2 -run '$(RUN)' $(PACKAGES)
+	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 -run '$(RUN)' $(PACKAGES)
 	$(if $(filter file,$(origin PKGS)),$(if $(RUN),,$(if $(filter amd64,$(HOSTARCH)),$(NOMEMORY),@echo "NOT TESTED: a kernel without a controller, which is for amd64")))
 
 # What differs between versions of systemd, and between its cgroup hierarchies. The tests and the shim are static: the C
@@ -292,10 +289,10 @@ test-systemd: deps build ## the same with systemd as pid 1; SYSTEMD=247, 252 or 
 ifeq ($(SYSTEMD)$(CGROUP),v2)
 	@integration/vm/deps.sh systemd
 	@integration/cri/deps.sh
-	$(VMTEST) -systemd $(ROW) -o $(CURDIR)/bin/vm/systemd -run '$(RUN)' $(PACKAGES) $(if $(filter file,$(origin PKGS)),./integration/deploy=Systemd)
+	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd -run '$(RUN)' $(PACKAGES) $(if $(filter file,$(origin PKGS)),./integration/deploy=Systemd)
 else
 	root=$$(integration/vm/root.sh amd64 $(SUITE)); cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest; umask 022; \
-		SHIM_BINARY=$(BINARY) GO=$(GO) GOARCH=amd64 ../hack/musl.sh $(CURDIR)/bin/vm/vmtest -root "$$root" -systemd $(ROW) $(if $(filter v1,$(CGROUP)),-v1) \
+		SHIM_BINARY=$(BINARY) GO=$(GO) GOARCH=amd64 ../hack/musl.sh $(CURDIR)/bin/vm/vmtest -root "$$root" -systemd $(if $(filter v1,$(CGROUP)),-v1) \
 		-o $(CURDIR)/bin/vm/systemd-$(SUITE)-$(CGROUP) -run '$(RUN)' $(if $(filter file,$(origin PKGS)),$(SYSTEMDTESTS),$(PACKAGES))
 endif
 
@@ -305,7 +302,7 @@ SELINUX   = $(VMTEST) -o $(CURDIR)/bin/vm/selinux -append 'security=selinux enfo
 test-selinux: deps build ## tests under SELinux, in a virtual machine (root); PKGS= and RUN= choose
 	@integration/vm/deps.sh
 	@integration/cri/deps.sh
-	$(SELINUX) $(ROW) $(if $(filter file,$(origin PKGS)),'./pkg/ociruntime=SELinux|TheLabel|TestExec' ./pkg/pod=SELinux \
+	$(SELINUX) $(if $(filter file,$(origin PKGS)),'./pkg/ociruntime=SELinux|TheLabel|TestExec' ./pkg/pod=SELinux \
 		'./integration/containerd=TestRun|TestExec|TestTerminal' './integration/cri=SELinux|TestExec|TestPodFiles',-run '$(RUN)' $(PACKAGES))
 
 # CI's time ends before that of a package that hangs would.
@@ -331,13 +328,13 @@ SMOKE_selinux = $(SELINUX) './pkg/ociruntime=BySELinux' './pkg/pod=SELinux' './i
 # What differs between kernels: the smoke set, execs and namespaces made by a program without Go, CPU sets, the life of
 # containers, pods without a pause container, users of pods.
 KERNEL      ?=
-KERNELTESTS := ./pkg/launcher/native ./pkg/launcher/native/program $(SMOKE) ./pkg/launcher ./pkg/launcher/seccomp ./pkg/pod/nsholder ./pkg/cpuset \
+KERNELTESTS := ./pkg/launcher/native $(SMOKE) ./pkg/launcher ./pkg/launcher/seccomp ./pkg/pod ./pkg/cpuset \
 	'./integration/containerd=$(SMOKE_L3)|TestCPUSet_(Holds|FollowsItsSource|OfThePod)|TestCgroup2|TestRun|TestPause|TestKill|TestCreated|TestSandbox' \
 	'./integration/cri=TestPod_(Runs|Init)|TestUserNamespace|TestNamespace_(Containers|Shared)|TestShim_KilledEnds|AppArmor|TestExec_HasATerminal'
-test-kernel: deps build ## a part of the tests on a kernel of Debian's: KERNEL=5.10, 6.1, 6.12 or 7; WRITE=1: a row of docs/compatibility.md
+test-kernel: deps build ## a part of the tests on a kernel of Debian's: KERNEL=5.10, 6.1, 6.12 or 7
 	@integration/vm/deps.sh
 	@integration/cri/deps.sh
-	$(VMTEST) -kernel '$(or $(KERNEL),$(error KERNEL=5.10, 6.1, 6.12 or 7))' $(ROW) \
+	$(VMTEST) -kernel '$(or $(KERNEL),$(error KERNEL=5.10, 6.1, 6.12 or 7))' \
 		-o $(CURDIR)/bin/vm/kernel-$(KERNEL) -run '$(RUN)' $(if $(filter file,$(origin PKGS)),$(KERNELTESTS),$(PACKAGES))
 
 # Compiled for arm64, linked with musl, and run in a guest with a root of its own: $(call ARMTEST,flags and packages).
@@ -349,15 +346,15 @@ ARMTESTS := ./pkg/... \
 	'./integration/containerd=TestRun|TestCreate|TestDelete|TestPause|TestKill|TestState|TestInfo|TestExec|TestTerminal|TestSpec|TestSandbox|TestCPUSet_(Holds|Follows|OfThePod)|$(SMOKE_L3)' \
 	'./integration/cri=TestPod_(Runs|Init)|TestUserNamespace|TestNamespace|TestShim_KilledEnds|AppArmor|TestExec'
 
-test-arm64: ## tests in an arm64 guest (root); PKGS=, RUN= and KERNEL= choose; WRITE=1: a row of docs/compatibility.md
+test-arm64: ## tests in an arm64 guest (root); PKGS=, RUN= and KERNEL= choose
 	@ARCH=arm64 hack/deps.sh
 	@$(MAKE) --no-print-directory build ARCH=arm64 BIN=bin/arm64
-	$(call ARMTEST,-kernel '$(KERNEL)' $(ROW) -run '$(RUN)' $(if $(filter file,$(origin PKGS)),$(ARMTESTS),$(PACKAGES)))
+	$(call ARMTEST,-kernel '$(KERNEL)' -run '$(RUN)' $(if $(filter file,$(origin PKGS)),$(ARMTESTS),$(PACKAGES)))
 
 smoke-arm64: ## a few of them, in at most four minutes (root)
 	@ARCH=arm64 hack/deps.sh
 	@$(MAKE) --no-print-directory build ARCH=arm64 BIN=bin/arm64
-	$(call ARMTEST,'./pkg/launcher/native=TestExecute' './pkg/launcher/native/program=TestProgram_(Cannot|Without)' ./pkg/launcher ./pkg/launcher/seccomp \
+	$(call ARMTEST,'./pkg/launcher/native=Test(Execute|Program_(Cannot|Without))' ./pkg/launcher ./pkg/launcher/seccomp \
 		'./pkg/ociruntime=TestExec_WithACgroup|TestLauncher_LooksForPrograms' './integration/containerd=$(SMOKE_L3)' './integration/cri=TestPod_Runs')
 
 test-node: deps build ## containers under settings that nodes have, in a virtual machine of its own (root); KERNEL= as above
@@ -413,32 +410,24 @@ conformance: deps build ## containerd's own client tests, this shim beside the r
 	@integration/conformance/deps.sh
 	cd integration; SHIM_BINARY=$(BINARY) $(GO) run ./conformance -runtimes '$(RUNTIMES)' -run '$(REGEX)' -logs $(CURDIR)/bin/conformance
 
-# A campaign goes on where one of the same SEED was ended. CAMPAIGNFLAGS are those of integration/cmd/campaign. Totals that WRITE=1
-# keeps are a line of integration/campaign/results/totals.jsonl, and the table is made of all of them.
+# CAMPAIGNFLAGS are those of integration/cmd/campaign. A run that WRITE=1 keeps is a line of
+# integration/campaign/results/totals.jsonl.
 CAMPAIGNFLAGS ?=
 RESULTS       := $(CURDIR)/integration/campaign/results
 TOTALSFILE    := $(RESULTS)/totals.jsonl
-.PHONY: campaign campaign-table
-# ON=v2 or systemd: in a virtual machine, some ten times slower. UNIFIED=1: on this machine, as in bench;
-# UNIFIED=systemd: likewise, with a systemd of its own.
+.PHONY: campaign
 CAMPAIGN       = $(CURDIR)/bin/campaign/campaign -seed $(SEED) -runtime $(RUNTIME) -failures $(CURDIR)/bin/campaign \
-	-state $(CURDIR)/bin/campaign/$(SEED)-$(RUNTIME)$(ON)$(if $(UNIFIED),unified$(UNIFIED)).json $(if $(SHORT),-length 5m) \
-	$(if $(WRITE),-results $(TOTALSFILE)) $(CAMPAIGNFLAGS)
+	$(if $(SHORT),-length 5m) $(if $(WRITE),-results $(TOTALSFILE)) $(CAMPAIGNFLAGS)
 CAMPAIGNGUEST  = $(GO) run ./cmd/vmrun -timeout 12h -cpus $(or $(CPUS),2) $(if $(filter systemd,$(ON)),-systemd) -append apparmor=0 -tmpfs /mnt \
 	-rw $(CURDIR)/bin/campaign -rw $(RESULTS) \
 	-env SHIM_TEST_SLOWNESS=5 -env SHIM_TOOLS=/mnt -env SHIM_BINARY=/mnt/$(NAME) -env PATH=/mnt:$$PATH \
 	-- sh -c 'cp "$$0"/* $(BINARY) /mnt && exec "$$@"' "$$($(GO) run ./cmd/tools)"
-CAMPAIGNHERE   = $(if $(filter systemd,$(UNIFIED)),$(CURDIR)/hack/with-systemd.sh,$(if $(UNIFIED),\
-	unshare -m sh -c 'mount --rbind /sys/fs/cgroup/unified /sys/fs/cgroup && exec "$$@"' sh))
-campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes; WRITE=1: totals into docs/reliability.md; ON=v2 or systemd; UNIFIED=1 or systemd: here, on cgroup v2 alone
+CAMPAIGNHERE   = $(if $(UNIFIED),unshare -m sh -c 'mount --rbind /sys/fs/cgroup/unified /sys/fs/cgroup && exec "$$@"' sh)
+campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes; WRITE=1: a line of JSON into integration/campaign/results; ON=v2 or systemd; UNIFIED=1: here, on cgroup v2 alone
 	@integration/cri/deps.sh
 	$(if $(ON),@integration/vm/deps.sh)
 	cd integration; $(GO) build -o $(CURDIR)/bin/campaign/campaign ./cmd/campaign
 	cd integration; umask 022; $(if $(ON),$(CAMPAIGNGUEST),SHIM_BINARY=$(BINARY) $(CAMPAIGNHERE)) $(CAMPAIGN)
-	$(if $(WRITE),$(MAKE) --no-print-directory campaign-table)
-
-campaign-table: ## the table of docs/reliability.md, of the totals that are kept
-	cd integration; $(GO) run ./cmd/campaign -table -results $(TOTALSFILE) -write ../docs/reliability.md
 
 # With WRITE=1 a run is added to those whose totals the tree keeps.
 fuzz: ## all fuzz targets, for FUZZTIME (5m) together, and what each did; RUN= chooses; TOTALS= is a file that adds up runs; WRITE=1: into docs/reliability.md

@@ -268,35 +268,6 @@ func TestKillAndRemove_OfAThreadedCgroup(t *testing.T) {
 	testx.Must(t, c.Remove(deadline(t)))
 }
 
-func TestContains_TellsMembersFromOthers(t *testing.T) {
-	for name, makeCgroup := range layouts {
-		t.Run(name, func(t *testing.T) {
-			c, other := makeCgroup(t), makeCgroup(t)
-			for _, in := range []*Cgroup{c, nest(t, c, "nested"), other} {
-				p := start(t, in, "read x")
-				pidfd, err := unix.PidfdOpen(p.Process.Pid, 0)
-				testx.Must(t, err)
-				defer unix.Close(pidfd)
-				want := func(when string, fd int, member bool) {
-					t.Helper()
-					if err := c.Contains(p.Process.Pid, fd); member && err != nil || !member && !errdefs.IsPermissionDenied(err) {
-						t.Errorf("Contains of a process %s in %s by pidfd %d = %v, want it to be: %t", when, in, fd, err, member)
-					}
-				}
-				want("now", pidfd, in != other)
-				want("now", -1, in != other)
-				kill(t, in)
-				<-p.ended
-				// A pidfd made before the end tells where that was (Linux 6.15 and later).
-				info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_CGROUPID | unix.PIDFD_INFO_EXIT}
-				kept := unix.IoctlPidfdInfo(pidfd, &info) == nil && info.Mask&unix.PIDFD_INFO_CGROUPID != 0
-				want("before", pidfd, kept && c.paths[""] != "" && in != other)
-				want("before", -1, false)
-			}
-		})
-	}
-}
-
 func TestRefuseProcesses(t *testing.T) {
 	eachLayout(t, func(t *testing.T, c *Cgroup) {
 		nested := nest(t, c, "nested")

@@ -114,47 +114,6 @@ func describe(pids []int) string {
 	return fmt.Sprintf("%d processes [%s]", len(pids), strings.Join(names, ", "))
 }
 
-// Contains returns nil if a process is in the cgroup or one nested in it. pidfd is the process's, or -1 for the process
-// that has the id now. A dead process counts in its last cgroup where the kernel keeps that (Linux 6.17 with cgroup v2
-// or hybrid). For any other process the error is errdefs.ErrPermissionDenied.
-func (c *Cgroup) Contains(pid, pidfd int) error {
-	if pidfd >= 0 && c.wasIn(pidfd) {
-		return nil
-	}
-	pids, err := c.Procs()
-	if err != nil && !errdefs.IsNotFound(err) {
-		return err
-	}
-	found := slices.Contains(pids, pid)
-	if found && pidfd >= 0 { // checked after the list was read, so that the id still was that of the process
-		ended, err := HasEnded(pidfd)
-		if err != nil {
-			return fmt.Errorf("process %d: %w", pid, err)
-		}
-		found = !ended
-	}
-	if !found {
-		return fmt.Errorf("process %d: not in cgroup %s, or it has ended: %w", pid, c, errdefs.ErrPermissionDenied)
-	}
-	return nil
-}
-
-// wasIn reports whether the kernel knows that a process is or was in the cgroup in the v2 hierarchy, or in one nested
-// in it (PIDFD_GET_INFO, include/uapi/linux/pidfd.h). The id of a cgroup is the inode number of its directory.
-func (c *Cgroup) wasIn(pidfd int) (found bool) {
-	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_CGROUPID | unix.PIDFD_INFO_EXIT}
-	err := unix.IoctlPidfdInfo(pidfd, &info)
-	if c.paths[""] == "" || err != nil || info.Mask&unix.PIDFD_INFO_CGROUPID == 0 {
-		return false
-	}
-	_ = walk(c.paths[""], func(dir string) error { // a cgroup that is gone does not have the id
-		var s unix.Stat_t
-		found = unix.Stat(dir, &s) == nil && s.Ino == info.Cgroupid || found
-		return nil
-	}, nil)
-	return found
-}
-
 // HasEnded reports whether all threads of a pidfd's process have ended.
 func HasEnded(pidfd int) (bool, error) {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}

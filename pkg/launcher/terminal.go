@@ -44,8 +44,6 @@ func (c *command) useTerminal(r *native.Request, master, peer int) {
 	message := r.Table(0, 0, r.Table(name, len(name)), 1, rights, len(rights), 0)
 	r.Call(unix.SYS_SENDMSG, c.consoleFD(), message, 0).OnError("sendmsg")
 	for fd := range c.Stdio {
-		if c.Stdio[fd] == nil { // stderr may be there already
-			r.Call(unix.SYS_DUP3, peer, fd, 0).OnError("dup3")
-		}
+		r.Call(unix.SYS_DUP3, peer, fd, 0).OnError("dup3")
 	}
 }

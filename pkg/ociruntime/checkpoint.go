@@ -66,9 +66,6 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 	if err != nil {
 		return nil, err
 	}
-	if _, _, stderr := s.Child(); stderr != nil { // even with a terminal
-		init.Stderr = stderr
-	}
 	if c.lc.Config().Cgroups.Systemd {
 		defer systemd.Connected()()
 		if err := systemd.Await(ctx); err != nil { // which libcontainer asks for the scope, without a limit

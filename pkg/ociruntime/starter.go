@@ -71,7 +71,6 @@ func (c *container) byLibcontainer(ctx context.Context, p *libcontainer.Process,
 		c.launch.Init, c.launch.InitReason = inspect.ByLibcontainer, reason
 		return
 	}
-	// With a terminal libcontainer puts stderr there too, so a separate stderr reads EOF immediately.
 	logger.Debug("exec by libcontainer")
 	c.launch.ExecsByLibcontainer++
 	c.launch.ExecReason = reason

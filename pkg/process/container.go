@@ -238,17 +238,6 @@ func (c *Container) Execs() map[int]string {
 	return pids
 }
 
-// ExecUsage maps the id of each exec that has its own cgroup, was started and not deleted, to its usage.
-func (c *Container) ExecUsage() map[string]Usage {
-	used := map[string]Usage{}
-	for _, p := range c.allExecs() {
-		if group := p.execCgroup(); group != nil {
-			used[p.execID] = group.Usage()
-		}
-	}
-	return used
-}
-
 // KillAll sends sig to every process of the container. After SIGKILL it waits until no process is left in the cgroup,
 // for remainingTimeout at most. One in uninterruptible sleep may remain; its exit will tell when it has ended.
 func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error) {

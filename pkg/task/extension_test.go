@@ -86,7 +86,7 @@ func TestExtensions_EndWithTheContainer(t *testing.T) {
 	if got := testx.Files(t, dir) + " " + testx.Files(t, bundle+"/notify"); got != "pid s notify.sock" {
 		t.Errorf("files = %q", got)
 	}
-	if state := c.Notified(); state == nil || state.Ready {
+	if state := c.Inspect(0).Notify; state == nil || state.Ready {
 		t.Errorf("Notified = %+v, want nothing yet", state)
 	}
 	remove(t, m, "c1")

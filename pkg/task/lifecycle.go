@@ -178,7 +178,11 @@ func (c *Task) Inspect(maxExecs int) inspect.ContainerInfo {
 	answer := c.Container.Inspect(maxExecs)
 	answer.Settings = c.settings.List(c.annotations, c.options)
 	answer.Annotations = c.annotations
-	c.inspectParts(&answer)
+	for _, p := range c.parts {
+		if p.Inspect != nil {
+			p.Inspect(&answer)
+		}
+	}
 	if s := c.CPUSet(); s != nil {
 		answer.CPUSet = &inspect.CPUSet{
 			Source: s.Source, CPUs: s.CPUs.String(), Mems: s.Mems.String(), Writes: s.Writes, Pinned: s.Pinned,
@@ -188,21 +192,6 @@ func (c *Task) Inspect(maxExecs int) inspect.ContainerInfo {
 		}
 	}
 	return answer
-}
-
-// Notified returns the readiness that init has reported, or nil if Start does not wait for it.
-func (c *Task) Notified() *inspect.Notify {
-	var answer inspect.ContainerInfo
-	c.inspectParts(&answer)
-	return answer.Notify
-}
-
-func (c *Task) inspectParts(answer *inspect.ContainerInfo) {
-	for _, p := range c.parts {
-		if p.Inspect != nil {
-			p.Inspect(answer)
-		}
-	}
 }
 
 // Checkpoint writes the container's state to disk, unless an extension refuses that.

@@ -21,7 +21,7 @@ type Process struct {
 	Env             []string    // HOME is added when FindHome is set
 	Cwd             string      // "" for the root
 	FindHome        bool        // set HOME from the container's /etc/passwd, or to "/" if that does not say
-	Stdio           [3]*os.File // nil for /dev/null; with a Terminal only the last, a separate stderr, may be set
+	Stdio           [3]*os.File // nil for /dev/null; all are with a Terminal
 	Terminal        *Terminal   // nil for none
 	Target          *os.File    // pidfd of a process whose namespaces are joined, such as the init of a container
 	Join            int         // the namespaces to join (CLONE_NEW… of clone(2)); the mount namespace is among them

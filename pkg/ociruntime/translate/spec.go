@@ -50,7 +50,6 @@ func LauncherProcess(
 	stream := func(s any) *os.File { f, _ := s.(*os.File); return f }
 	if p.ConsoleSocket != nil {
 		cmd.Terminal = &spec.Terminal{Socket: p.ConsoleSocket, Width: p.ConsoleWidth, Height: p.ConsoleHeight}
-		_, _, cmd.Stdio[2] = s.Child()
 	} else {
 		cmd.Stdio = [3]*os.File{stream(p.Stdin), stream(p.Stdout), stream(p.Stderr)}
 	}
