@@ -46,7 +46,7 @@ func (l *launcherStarter) startInit(
 	if err != nil {
 		return nil, nil, unsupported{err}
 	}
-	i, err := c.initCommand(p, s)
+	i, err := c.initCommand(p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -102,7 +102,7 @@ func (l *launcherStarter) startExec(
 	if c.config.Checkpoint != "" {
 		return nil, unsupported{errors.New("the container was restored")}
 	}
-	command, err := c.command(p, s)
+	command, err := c.command(p)
 	if err != nil {
 		return nil, err
 	}
@@ -217,12 +217,12 @@ func (c *container) saveState(i *spec.Container, pid int) error {
 }
 
 // initCommand is p, the init, for the launcher. The error is unsupported if the launcher cannot start it.
-func (c *container) initCommand(p *libcontainer.Process, s *stdio.Streams) (*spec.Container, error) {
+func (c *container) initCommand(p *libcontainer.Process) (*spec.Container, error) {
 	config := c.lc.Config()
 	if reason := translate.UnsupportedInit(c.config, &config, p); reason != "" {
 		return nil, unsupported{errors.New(reason)}
 	}
-	process, err := c.command(p, s)
+	process, err := c.command(p)
 	if err != nil {
 		return nil, err
 	}
@@ -235,12 +235,12 @@ func (c *container) initCommand(p *libcontainer.Process, s *stdio.Streams) (*spe
 }
 
 // command is p for the launcher. The error is as that of initCommand.
-func (c *container) command(p *libcontainer.Process, s *stdio.Streams) (*spec.Process, error) {
+func (c *container) command(p *libcontainer.Process) (*spec.Process, error) {
 	config := c.lc.Config()
 	if reason := translate.UnsupportedProcess(&config, p); reason != "" {
 		return nil, unsupported{errors.New(reason)}
 	}
-	cmd, err := translate.LauncherProcess(&config, p, s)
+	cmd, err := translate.LauncherProcess(&config, p)
 	if err != nil {
 		return nil, err
 	}

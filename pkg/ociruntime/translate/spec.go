@@ -23,14 +23,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/spec"
-	"sandbox.internal/shim/pkg/stdio"
 )
 
-// LauncherProcess translates p, which gets the streams s, for the launcher. Defaults are the container's, as in
-// libcontainer (container_linux.go, newInitConfig). It leaves out the seccomp filter, the target and the cgroups.
-func LauncherProcess(
-	config *configs.Config, p *libcontainer.Process, s *stdio.Streams,
-) (*spec.Process, error) {
+// LauncherProcess translates p for the launcher. Defaults are the container's, as in libcontainer (container_linux.go,
+// newInitConfig). It leaves out the seccomp filter, the target and the cgroups.
+func LauncherProcess(config *configs.Config, p *libcontainer.Process) (*spec.Process, error) {
 	cmd := &spec.Process{
 		Args: p.Args, Cwd: p.Cwd, Join: namespaces(config),
 		OOMScoreAdj: config.OomScoreAdj, Umask: config.Umask,
