@@ -18,6 +18,7 @@ import (
 
 func TestMakeChild_CountsAndCanBeKilled(t *testing.T) {
 	eachLayout(t, func(t *testing.T, c *Cgroup) {
+		t.Helper()
 		nested, err := c.MakeChild("n1")
 		testx.Must(t, err)
 		paths := c.ChildPaths(nested, "n1")

@@ -143,6 +143,7 @@ func TestWalk_HasFewDescriptorsOpenAtATime(t *testing.T) {
 func TestWalk_FindsCgroupsOfAnyName(t *testing.T) {
 	names := []string{"...", " ", "-rf", "%s%n", "\x1b[2J", "\xff\xfe", "a:b", "*", "0", "..a", strings.Repeat("…", 85)}
 	eachLayout(t, func(t *testing.T, c *Cgroup) {
+		t.Helper()
 		var want []int
 		for _, name := range names {
 			want = append(want, start(t, nest(t, nest(t, c, name), name), "read x").Process.Pid)

@@ -47,6 +47,7 @@ func kill(tb testing.TB, c *Cgroup) {
 func TestKill_EndsAllProcessesAndNestedOnes(t *testing.T) {
 	for _, frozen := range []bool{false, true} {
 		eachLayout(t, func(t *testing.T, c *Cgroup) {
+			t.Helper()
 			nested := nest(t, c, "nested")
 			all := []*process{
 				start(t, c, "trap '' TERM; read x"), start(t, nested, "read x"), start(t, nested, "read x & read y"),

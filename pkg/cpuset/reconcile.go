@@ -200,7 +200,7 @@ func unique(paths []string) []string { return slices.Compact(slices.Sorted(slice
 func (r *Reconciler) run(l *loop) {
 	for l.Wait(resyncMin + rand.N(resyncMax-resyncMin)) { //nolint:gosec // nobody gains by a guess of it
 		r.reconcileAll(l)
-		time.Sleep(gap)
+		<-time.After(gap)
 	}
 }
 

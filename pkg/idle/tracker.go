@@ -133,7 +133,7 @@ func (t *Tracker) Intercept(next ttrpc.UnaryServerInterceptor) ttrpc.UnaryServer
 			<-ctx.Done() // with the connection
 			return nil, ctx.Err()
 		}
-		defer t.count(-1, poll)
+		defer func() { t.count(-1, poll) }()
 		answer, err := next(ctx, unmarshal, info, call)
 		if name := path.Base(info.FullMethod); name == "Shutdown" || name == "ShutdownSandbox" {
 			select {

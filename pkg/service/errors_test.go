@@ -247,7 +247,8 @@ func TestTask_RefusesRequests(t *testing.T) {
 		{"Create", &api.CreateTaskRequest{ID: "a/b", Bundle: newBundle(t)}, errdefs.ErrInvalidArgument, []string{"id", `"a/b"`}},
 		{
 			"Create", &api.CreateTaskRequest{ID: "c2", Bundle: newBundle(t), Options: &anypb.Any{TypeUrl: "x.Options"}},
-			errdefs.ErrInvalidArgument, []string{"options", "x.Options"},
+			errdefs.ErrInvalidArgument,
+			[]string{"options", "x.Options"},
 		},
 		{"Kill", &api.KillRequest{ID: "c1", Signal: 65}, errdefs.ErrInvalidArgument, []string{"signal 65", "64"}},
 		{"Kill", &api.KillRequest{ID: "c1", Signal: math.MaxUint32}, errdefs.ErrInvalidArgument, []string{"4294967295"}},
@@ -256,7 +257,8 @@ func TestTask_RefusesRequests(t *testing.T) {
 		{"Exec", &api.ExecProcessRequest{ID: "c1", ExecID: "e"}, errdefs.ErrInvalidArgument, []string{"spec", "Process"}},
 		{
 			"Exec", &api.ExecProcessRequest{ID: "c1", ExecID: "../e", Spec: packJSON(t, "Process", goodProcess())},
-			errdefs.ErrInvalidArgument, []string{"exec id", `"../e"`},
+			errdefs.ErrInvalidArgument,
+			[]string{"exec id", `"../e"`},
 		},
 		{"Update", &api.UpdateTaskRequest{ID: "c1"}, errdefs.ErrInvalidArgument, []string{"resources", "LinuxResources"}},
 		{"Resume", &api.ResumeRequest{ID: "c1"}, errdefs.ErrFailedPrecondition, []string{"cannot resume: the process is created"}},

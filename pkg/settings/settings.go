@@ -25,6 +25,7 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
+// MaxTimeout is the longest time of a setting, and lastSignal the last number of one.
 const (
 	MaxTimeout   = 24 * time.Hour   // a longer one is probably a typo
 	defaultGrace = 10 * time.Second // that of a container with only a stop signal; Docker gives as much

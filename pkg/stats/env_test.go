@@ -103,16 +103,6 @@ func makeCgroup(tb testing.TB, parents map[string]string) map[string]string {
 	return paths
 }
 
-// delegate lets the cgroups below a v2 cgroup have its controllers.
-func delegate(tb testing.TB, dir string) {
-	tb.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
-	testx.Must(tb, err)
-	for name := range strings.FieldsSeq(string(b)) {
-		control(tb, dir, "cgroup.subtree_control", "+"+name)
-	}
-}
-
 // control writes to a control file.
 func control(tb testing.TB, dir, file, value string) {
 	tb.Helper()

@@ -150,7 +150,7 @@ func (r *Receiver) Await(timeout, most time.Duration, exited <-chan struct{}) er
 		if r.State().Ready {
 			return nil
 		}
-		if over == ErrExited || left() <= 0 {
+		if errors.Is(over, ErrExited) || left() <= 0 {
 			return over
 		}
 	}
