@@ -71,7 +71,8 @@ func (r release) pack(format, arch, work string, files []file) (err error) {
 		})
 	}
 	nfpm.WithDefaults(&info)
-	to, err := os.OpenFile(filepath.Join(r.out, packager.ConventionalFileName(&info)), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	name := filepath.Join(r.out, packager.ConventionalFileName(&info))
+	to, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}

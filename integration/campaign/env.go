@@ -42,8 +42,6 @@ type Env struct {
 	round    int
 	serial   int // of containers and pods in the round
 
-	systemd bool // makes the cgroups of containers
-
 	mu     sync.Mutex
 	totals Totals // guarded by mu
 }

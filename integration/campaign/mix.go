@@ -30,8 +30,8 @@ type Mix struct {
 	NoLimits bool // nothing of a container can be limited
 }
 
-// DefaultMix has about ten execs for each container, and one shim in fifty killed. Where nothing can have limits, it has
-// no pods, to which CRI gives CPU shares, no updates, and no programs that need limits.
+// DefaultMix has about ten execs for each container, and one shim in fifty killed. Where nothing can have limits, it
+// has no pods, to which CRI gives CPU shares, no updates, and no programs that need limits.
 func DefaultMix() Mix {
 	m := Mix{
 		Burst: 200, Batch: 2, Shared: 500, Length: 20, Together: 60, Illegal: 60, Process: 20, Stop: 10, Shim: 8, Daemon: 2,

@@ -109,7 +109,8 @@ func (e *Env) record(ctx context.Context, id, pod string, opts ...oci.SpecOpts) 
 		return nil
 	}
 	opts = append([]oci.SpecOpts{oci.WithEnv([]string{"PATH=/bin"})}, opts...)
-	_, err := e.client.NewContainer(ctx, id, client.WithRuntime(e.daemon.Env.Runtime, nil), client.WithSandbox(pod), client.WithNewSpec(append(opts, keep)...))
+	_, err := e.client.NewContainer(ctx, id, client.WithRuntime(e.daemon.Env.Runtime, nil), client.WithSandbox(pod),
+		client.WithNewSpec(append(opts, keep)...))
 	return &process, err
 }
 

@@ -6,8 +6,8 @@
 //
 // The tests are compiled from the containerd that go.mod pins, unchanged. They expect a machine of their own: they
 // signal every containerd, use fixed paths, and pull from public registries. So each run of them gets PID, mount and
-// network namespaces, in which this program is the first process, the directories they write to are fresh, and images.go
-// answers for the registries. What a test leaves behind ends with the namespaces. Cgroups alone are the
+// network namespaces, in which this program is the first process, the directories they write to are fresh, and
+// images.go answers for the registries. What a test leaves behind ends with the namespaces. Cgroups alone are the
 // machine's; the program refuses to start when an earlier run still has processes there, and removes its groups at the
 // end.
 //

@@ -97,7 +97,7 @@ func base(busybox string) ([]harness.File, error) {
 		return nil, err
 	}
 	var files []harness.File
-	for _, dir := range strings.Fields("bin dev etc lib run sys usr usr/bin var var/run proc") {
+	for dir := range strings.FieldsSeq("bin dev etc lib run sys usr usr/bin var var/run proc") {
 		files = append(files, harness.Dir(dir, 0o755))
 	}
 	files = append(files, harness.Dir("root", 0o700), harness.Dir("tmp", 0o1777), owned(harness.Dir("home", 0o755), 65534),

@@ -99,7 +99,8 @@ func debian(ctx context.Context) func(dir string) error {
 		if err := Unpack(ctx, arch(), root, "containerd"); err != nil {
 			return err
 		}
-		return errors.Join(os.Rename(filepath.Join(root, "usr", "bin", daemon), filepath.Join(dir, daemon)), os.RemoveAll(root))
+		err := os.Rename(filepath.Join(root, "usr", "bin", daemon), filepath.Join(dir, daemon))
+		return errors.Join(err, os.RemoveAll(root))
 	}
 }
 

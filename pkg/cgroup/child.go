@@ -88,24 +88,8 @@ func (c *Cgroup) Delegate(leaf string) (err error) {
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	for {
-		text, err := os.ReadFile(filepath.Join(c.Path(""), procsFile))
-		if err != nil {
-			return err
-		}
-		pids, err := parseProcs(nil, text)
-		if err != nil {
-			return err
-		}
-		if len(pids) == 0 {
-			break
-		}
-		for _, pid := range pids {
-			err := Write(filepath.Join(leaf, procsFile), strconv.Itoa(pid))
-			if err != nil && !errors.Is(err, unix.ESRCH) { // it has ended
-				return err
-			}
-		}
+	if err := c.moveAll(leaf); err != nil {
+		return err
 	}
 	for _, controller := range []string{"memory", "pids"} {
 		err := Write(c.File("cgroup.subtree_control"), "+"+controller)
@@ -114,6 +98,26 @@ func (c *Cgroup) Delegate(leaf string) (err error) {
 		}
 	}
 	return nil
+}
+
+// moveAll moves the processes of c into another directory, until none is left.
+func (c *Cgroup) moveAll(dir string) error {
+	for {
+		text, err := os.ReadFile(filepath.Join(c.Path(""), procsFile))
+		if err != nil {
+			return err
+		}
+		pids, err := parseProcs(nil, text)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			err := Write(filepath.Join(dir, procsFile), strconv.Itoa(pid))
+			if err != nil && !errors.Is(err, unix.ESRCH) { // it has ended
+				return err
+			}
+		}
+	}
 }
 
 // CPUTimeController is the controller of v1 from which Usage gets the CPU time. On v2 each cgroup counts it.

@@ -65,7 +65,7 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 		Stdin: io.Stdin, Stdout: io.Stdout, Stderr: io.Stderr, Terminal: io.Terminal,
 	})
 	if pid != 0 {
-		go c.init.await()
+		go c.init.await() //nolint:gosec // it outlives the request
 	}
 	return c, nil
 }

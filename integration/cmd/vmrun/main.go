@@ -76,7 +76,7 @@ func parse(c *vm.Config) {
 	flag.Func("rw", "a `directory` of the host that the command may change; may be repeated", list(&c.Share))
 	flag.Func("tmpfs", "a `directory` that is an empty tmpfs; may be repeated", list(&c.Tmpfs))
 	flag.StringVar(&c.Disk, "disk", "", "the `size` of an empty ext4 disk at /disk, such as 4G")
-	flag.Func("env", "a variable to pass, `NAME=VALUE`, beside PATH, HOME, LANG, TERM and GO*; may be repeated", list(&c.Env))
+	flag.Func("env", "a variable, `NAME=VALUE`, beside PATH, HOME, LANG, TERM and GO*; may be repeated", list(&c.Env))
 	flag.IntVar(&c.CPUs, "cpus", c.CPUs, "virtual CPUs")
 	flag.DurationVar(&c.Timeout, "timeout", c.Timeout, "how long the command may take")
 	flag.StringVar(&c.Append, "append", "", "more kernel parameters, such as hugepages=16")

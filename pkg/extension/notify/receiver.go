@@ -205,7 +205,7 @@ func (r *Receiver) apply(data []byte) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s, before := &r.state, r.state
+	s, before, extension := &r.state, r.state, r.extension
 	for line := range strings.SplitSeq(string(data), "\n") {
 		name, value, _ := strings.Cut(line, "=")
 		switch name {
@@ -220,12 +220,13 @@ func (r *Receiver) apply(data []byte) {
 		case "EXTEND_TIMEOUT_USEC":
 			if n, err := strconv.ParseUint(value, 10, 64); err == nil {
 				until := time.Now().Add(time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond)
-				if until.After(r.extension) { // less shortens nothing, as in systemd
-					r.extension = until
+				if until.After(extension) { // less shortens nothing, as in systemd
+					extension = until
 				}
 			}
 		}
 	}
+	r.extension = extension
 	if s.Ready && !before.Ready {
 		close(r.ready)
 		r.logger.WithField("status", s.Status).Info("notify: ready")
