@@ -87,7 +87,5 @@ func (e *limitedExec) warn(err error) {
 }
 
 func (e *limitedExec) Account() cgroup.Account { return e.account }
-
-func (e *limitedExec) Release() { e.groups.remove(e.group) }
-
-func (e *limitedExec) log() *log.Entry { return log.L.WithField("cgroup", e.group.String()) }
+func (e *limitedExec) Release()                { e.groups.remove(e.group) }
+func (e *limitedExec) log() *log.Entry         { return log.L.WithField("cgroup", e.group.String()) }

@@ -19,6 +19,7 @@ import "C"
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -65,9 +66,9 @@ func (p *Program) Start(children Children, stdio [3]*os.File, more ...*os.File) 
 	defer theirs.Close() //nolint:errcheck // the program has its own
 	files := append([]*os.File{stdio[0], stdio[1], stdio[2], theirs}, more...)
 	defer children.Suspend()()
-	first, err := p.startWith(files)
+	first, err := os.StartProcess(pathOf(p.file), []string{p.name}, &os.ProcAttr{Env: []string{}, Files: files})
 	if err != nil {
-		return nil, errors.Join(err, ours.Close())
+		return nil, errors.Join(fmt.Errorf("start %s: %w", p.name, err), ours.Close())
 	}
 	children.Register(first.Pid)
 	return &Run{name: p.name, children: children, socket: ours, current: first}, nil

@@ -79,15 +79,6 @@ func (p *Program) Close() error { return errors.Join(p.file.Close(), p.mount.Clo
 // container that gets it by pidfd_getfd(2) could have a lease.
 func (p *Program) Open() (*os.File, error) { return os.Open(pathOf(p.file)) }
 
-// startWith starts the program with these descriptors; nil for none.
-func (p *Program) startWith(files []*os.File) (*os.Process, error) {
-	started, err := os.StartProcess(pathOf(p.file), []string{p.name}, &os.ProcAttr{Env: []string{}, Files: files})
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", p.name, err)
-	}
-	return started, nil
-}
-
 // pathOf returns the path of an open file of this process, also in a child, whose descriptors may be others.
 func pathOf(f *os.File) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()) }
 

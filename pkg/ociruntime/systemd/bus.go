@@ -5,6 +5,7 @@ package systemd
 
 import (
 	"sync"
+	"sync/atomic"
 	_ "unsafe" // for go:linkname
 
 	"github.com/coreos/go-systemd/v22/dbus"
@@ -19,32 +20,20 @@ var libcontainerConn *dbus.Conn
 //go:linkname libcontainerMu github.com/opencontainers/cgroups/systemd.dbusMu
 var libcontainerMu sync.RWMutex
 
-// users are those of libcontainer's connection.
-var users struct {
-	mu sync.Mutex
-	// +checklocks:mu
-	count int
-}
+// users is the number of those of libcontainer's connection.
+var users atomic.Int64
 
-// Connected is called before libcontainer may talk to systemd, and release afterwards: the last release closes the
+// Connected is called before libcontainer may talk to systemd, and release afterwards, once: the last release closes the
 // connection that libcontainer has opened. A connection takes two of the 256 sockets that the system bus has for all
 // programs of root (max_connections_per_user in dbus-daemon(1)), and wakes the shim whenever systemd finishes a job.
 func Connected() (release func()) {
-	users.mu.Lock()
-	defer users.mu.Unlock()
-	users.count++
-	return sync.OnceFunc(disconnect)
-}
-
-// disconnect ends one use. libcontainer makes another connection when it needs one.
-func disconnect() {
-	users.mu.Lock()
-	defer users.mu.Unlock()
-	users.count--
-	libcontainerMu.Lock()
-	defer libcontainerMu.Unlock()
-	if users.count == 0 && libcontainerConn != nil {
-		libcontainerConn.Close()
-		libcontainerConn = nil
+	users.Add(1)
+	return func() {
+		libcontainerMu.Lock()
+		defer libcontainerMu.Unlock()
+		if users.Add(-1) == 0 && libcontainerConn != nil {
+			libcontainerConn.Close()
+			libcontainerConn = nil
+		}
 	}
 }

@@ -118,13 +118,12 @@ func TestAsk_TellsAbsentFromSilent(t *testing.T) {
 func TestConnected_CountsUsers(t *testing.T) {
 	first, second := Connected(), Connected()
 	first()
-	first()
-	if users.count != 1 {
-		t.Errorf("%d users, want the second", users.count)
+	if users.Load() != 1 {
+		t.Errorf("%d users, want the second", users.Load())
 	}
 	second()
-	if users.count != 0 {
-		t.Errorf("%d users, want none", users.count)
+	if users.Load() != 0 {
+		t.Errorf("%d users, want none", users.Load())
 	}
 }
 
