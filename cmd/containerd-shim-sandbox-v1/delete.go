@@ -22,14 +22,12 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// deleteTimeout stays below the 5 s after which containerd kills `delete` (io.containerd.timeout.shim.cleanup). A second
-// is for the start of this process on a machine that is short of CPU or memory, where shims die.
+// deleteTimeout is below the 5 s after which containerd kills `delete` (io.containerd.timeout.shim.cleanup), by a
+// second for the start of this process.
 const deleteTimeout = 4 * time.Second
 
-// deleteBundle answers `delete`: it removes everything of the container with r, and writes a DeleteResponse to stdout.
-// The daemon is usually dead. One that serves other containers of the group stays, and its socket too.
-//
-// containerd calls it twice and for all containers of a pod at the same time, and removes the bundle when it succeeds.
+// deleteBundle answers `delete`: it removes the container with r, and writes a DeleteResponse to stdout. containerd
+// calls it twice, and for all containers of a pod at the same time, and removes the bundle when it succeeds.
 func deleteBundle(f flags, stdout io.Writer, r cleanup.Request) error {
 	log.L.Logger.SetOutput(os.Stderr) // containerd logs it as a warning
 	log.L.Logger.SetLevel(log.WarnLevel)
@@ -49,8 +47,8 @@ func removeBundle(f flags, r cleanup.Request) (answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), deleteTimeout)
 	defer cancel()
 	pid, exit, err := r.Run(ctx)
-	// This comes after Run, which may itself end the daemon, and even if Run failed: containerd removes the bundle of a
-	// failed create anyway, and with it the way to the socket. A socket that stays is no reason to keep the bundle.
+	// This comes after Run, which may end the daemon, and even if Run failed: containerd removes the bundle of a failed
+	// create.
 	if err := bootstrap.RemoveSocket(ctx, r.Bundle); err != nil {
 		log.L.WithError(err).Warn("the shim's socket may be left")
 	}
@@ -60,7 +58,7 @@ func removeBundle(f flags, r cleanup.Request) (answer []byte, err error) {
 	return deleteAnswer(pid, exit)
 }
 
-// deleteAnswer returns what `delete` prints about a container's init.
+// deleteAnswer returns the DeleteResponse of a container's init.
 func deleteAnswer(pid int, exit process.Exit) ([]byte, error) {
 	return proto.Marshal(&taskapi.DeleteResponse{
 		Pid: uint32(pid), ExitStatus: uint32(exit.Status), ExitedAt: timestamppb.New(exit.At),

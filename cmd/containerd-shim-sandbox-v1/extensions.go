@@ -12,9 +12,8 @@ import (
 	"sandbox.internal/shim/pkg/extension/pidfile"
 )
 
-// extensions returns the extensions of this program. Without one of the lines it is a shim without that extension,
-// which refuses its annotations and options as unknown. Sockets are bound after the check of the host's directories, in
-// which they may be, and the pid file is the last that is made.
+// extensions returns the extensions of this program. Sockets are bound after the check of the host's directories, in
+// which they may be, and the pid file is made last.
 func extensions() extension.List {
 	return extension.List{
 		initproc.Extension(),

@@ -26,8 +26,8 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-// featuresURL is the name containerd registers for the OCI features document (core/runtime/typeurl.go); its body is
-// JSON. Without it CRI reports no user namespaces and kubelet refuses such pods.
+// featuresURL is the type of the OCI features document (core/runtime/typeurl.go), in JSON. Without it CRI reports no
+// user namespaces, and kubelet refuses such pods.
 const featuresURL = "types.containerd.io/opencontainers/runtime-spec/1/features/Features"
 
 // info answers -info: a containerd.types.RuntimeInfo, with the options read from stdin given back.
@@ -61,7 +61,6 @@ func info(stdin *os.File, stdout io.Writer) error {
 	return err
 }
 
-// runtimeFeatures returns what -info answers about the OCI runtime specification.
 func runtimeFeatures() *features.Features {
 	f := ociruntime.Features()
 	for _, name := range extensions().Settings().Unsafe() {
@@ -70,9 +69,8 @@ func runtimeFeatures() *features.Features {
 	return f
 }
 
-// hostAnnotations returns annotations that say, for schedulers that place tasks on nodes, what this shim has and finds
-// on this machine, and what is wrong with the default configuration file. That is no error of -info: it does not
-// concern containers with options of their own. docs/executors.md has the table.
+// hostAnnotations describes this machine to schedulers (docs/executors.md). What is wrong with the default
+// configuration file is no error of -info: it does not concern containers with options of their own.
 func hostAnnotations(defaults string) map[string]string {
 	all := map[string]string{
 		settings.Prefix + "cgroup.drivers": strings.Join(ociruntime.Drivers(), ","),
@@ -87,19 +85,16 @@ func hostAnnotations(defaults string) map[string]string {
 	return all
 }
 
-// newDefaults returns the decoder of options, with a default configuration file.
 func newDefaults(file string) *options.Defaults {
 	return options.NewDefaults(file, extensions().Settings().Options()...)
 }
 
-// version and revision are set by the linker (-X main.version=... -X main.revision=...). They stay empty in a plain
-// `go build` or `go install`, where the build information answers instead.
+// The linker sets these (-X main.version=...). Without them the build information answers.
 var (
 	version  string
 	revision string
 )
 
-// buildOf returns what this binary is made of: the linker's values, and the build information for what they leave open.
 func buildOf() (shim, commit, libcontainer string) {
 	shim, commit, libcontainer = version, revision, "unknown"
 	if bi, ok := debug.ReadBuildInfo(); ok {
@@ -118,8 +113,7 @@ func buildOf() (shim, commit, libcontainer string) {
 	return shim, commit, libcontainer
 }
 
-// versionText returns the answer to -v, in the form of containerd's own shims (pkg/shim/shim.go), with two lines of
-// ours.
+// versionText returns the answer to -v, in the form of containerd's own shims (pkg/shim/shim.go).
 func versionText(seccomp string) string {
 	shim, commit, libcontainer := buildOf()
 	return fmt.Sprintf(`%s:

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command containerd-shim-sandbox-v1 is a containerd shim v2 runtime (io.containerd.sandbox.v1). It is one binary in
-// four roles, distinguished by its arguments: `start` becomes the daemon or joins the pod's, `delete` cleans up after a
-// dead daemon, `init` is the first stage of what libcontainer starts, and -info and -v describe the runtime.
+// Command containerd-shim-sandbox-v1 is a containerd shim v2 runtime (io.containerd.sandbox.v1). `start` becomes the
+// daemon or joins the pod's, `delete` cleans up after a dead daemon, `init` is the first stage of what libcontainer
+// starts, and -info and -v describe the runtime.
 package main
 
 import (
@@ -33,7 +33,6 @@ import (
 //go:embed help.txt
 var help string
 
-// runtimeName is the runtime type that containerd maps to this binary's name.
 const runtimeName = "io.containerd.sandbox.v1"
 
 // errUsage marks arguments that containerd never passes, so a person is there to read the help.
@@ -43,8 +42,8 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, serve))
 }
 
-// run does what the arguments ask and returns the exit code: 2 for wrong use, as of package flag. Errors go to stderr as
-// one line, which containerd puts into its own error.
+// run does what the arguments ask and returns the exit code: 2 for wrong use, as of package flag. containerd puts the
+// line on stderr into its error.
 func run(args []string, stdin *os.File, stdout, stderr io.Writer, serve bootstrap.ServeFunc) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, help)
@@ -66,7 +65,6 @@ func run(args []string, stdin *os.File, stdout, stderr io.Writer, serve bootstra
 	}
 }
 
-// dispatch runs the role that f names. It is called on the main goroutine.
 func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFunc) error {
 	if f.help || f.version || f.info || f.action == "delete" {
 		runtime.UnlockOSThread() // that of pkg/osthread, which only the daemon needs
@@ -104,7 +102,7 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFu
 	}
 }
 
-// checkRelease refuses a kernel that is older than those of the tests, and accepts a release that it cannot parse.
+// checkRelease refuses a kernel older than 5.10, and accepts a release that it cannot parse.
 func checkRelease(release string) error {
 	var major, minor int
 	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
@@ -125,14 +123,14 @@ type flags struct {
 	action  string
 }
 
-// parseFlags reads args. Its errors carry errUsage: containerd's own arguments always parse.
+// parseFlags reads args. Its errors are errUsage.
 func parseFlags(args []string) (flags, error) {
 	var f flags
 	set := flag.NewFlagSet(bootstrap.Program, flag.ContinueOnError)
 	set.SetOutput(io.Discard) // start may write nothing but its answer; run prints the error
 	set.StringVar(&f.Namespace, "namespace", "", "")
 	set.StringVar(&f.Address, "address", "", "")
-	// These are taken for compatibility: events go over ttrpc, start makes the socket, and there is no profiler.
+	// These have no effect: events go over ttrpc, start makes the socket, and there is no profiler.
 	set.String("publish-binary", "", "")
 	set.String("socket", "", "")
 	set.String("debug-socket", "", "")
@@ -155,8 +153,7 @@ func parseFlags(args []string) (flags, error) {
 	return f, nil
 }
 
-// validate refuses what may not become part of a path. It runs before any path is built: namespace and id name
-// directories under the state root, so a separator or ".." in them would leave it.
+// validate refuses a namespace or an id that would leave the directories that it names.
 func (f flags) validate() error {
 	if f.Namespace == "" && f.ID == "" {
 		return fmt.Errorf("-namespace and -id are not given: %w", errUsage)

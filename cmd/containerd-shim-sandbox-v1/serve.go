@@ -28,14 +28,14 @@ import (
 
 // Bounds on the end of the shim.
 const (
-	// flushTimeout bounds the sending of the last events, TaskDelete among them: it is longer than one attempt takes.
+	// flushTimeout bounds the sending of the last events. It is longer than one attempt takes.
 	flushTimeout = 10 * time.Second
-	// answerTimeout is for the answer to the Shutdown call itself (io.containerd.timeout.shim.shutdown).
+	// answerTimeout is for the answer to Shutdown itself (io.containerd.timeout.shim.shutdown).
 	answerTimeout = 3 * time.Second
 )
 
-// serve joins the packages and answers on l until the shim has nothing left to do, or ctx ends. It owns every goroutine
-// that they run, and ends them.
+// serve answers on l until the shim has nothing left to do, or ctx ends. It owns and ends every goroutine of the
+// packages.
 func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	reaper := reaper.New()
 	reaperCtx, stopReaper := context.WithCancel(context.Background())
@@ -59,12 +59,11 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	memory := idle.OwnMemory()
 	clients := idle.NewTracker(idle.Config{
 		Done: tasks.Done(), NoClient: pods.ShutdownIdle,
-		// containerd runs `delete` next, which takes a shim whose socket is there for a running one.
+		// containerd runs `delete` next, which takes a shim with a socket for a running one.
 		Ends: func() { _ = l.Close() }, // tried again, and reported, by the caller
 		Quiet: func() {
 			memory.Trim()
-			// A containerd that cannot record where the shim listens removes the bundle, and stays connected
-			// (core/runtime/v2/binary.go, Start).
+			// A containerd that cannot record the socket removes the bundle, and stays connected (core/runtime/v2/binary.go).
 			if _, err := os.Stat(d.Bundle); errors.Is(err, os.ErrNotExist) {
 				pods.ShutdownIdle()
 			}
@@ -102,7 +101,7 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	return errors.Join(err, shutDown(clients, server, served, events, publisher))
 }
 
-// warmUp runs the one-time probe of package os for pidfds early, which starts a child, 0.3 ms.
+// warmUp runs the probe of package os for pidfds, which starts a child, 0.3 ms.
 func warmUp(reaper *reaper.Reaper) {
 	defer reaper.Suspend()()
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
@@ -110,7 +109,7 @@ func warmUp(reaper *reaper.Reaper) {
 	}
 }
 
-// shutDown lets the calls in flight be answered and the last events be sent.
+// shutDown waits for the calls in flight and the last events.
 func shutDown(
 	clients *idle.Tracker, server *ttrpc.Server, served <-chan error, events *event.Queue, publisher *service.Publisher,
 ) error {
@@ -128,7 +127,6 @@ func shutDown(
 	return errors.Join(err, events.Close(flushCtx), publisher.Close())
 }
 
-// unlessClosed returns the error with which a server ends; nil if it or its listener was closed, as asked.
 func unlessClosed(err error) error {
 	if errors.Is(err, ttrpc.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
 		return nil

@@ -35,7 +35,7 @@ import (
 	"sandbox.internal/shim/pkg/osthread"
 )
 
-// Daemon says what the shim's services need to know about the process they run in.
+// Daemon describes the shim's process to its services.
 type Daemon struct {
 	Args
 	Bundle       string           // of the container or sandbox it was started for; absolute
@@ -46,13 +46,12 @@ type Daemon struct {
 	Umask        int              // the one that it was started with
 }
 
-// umask is that of the shim, since directories that it makes for containers are for all of their users.
+// umask is the shim's: directories that it makes for containers are for all of their users.
 const umask = 0o022
 
-// Program is the name of this program, which ps shows.
 const Program = "containerd-shim-sandbox-v1"
 
-// Args is what the command line says about the shim.
+// Args are the arguments of the command line.
 type Args struct {
 	Namespace string // containerd's namespace; one daemon serves one
 	ID        string // of the container or sandbox
@@ -61,12 +60,11 @@ type Args struct {
 	Defaults  *options.Defaults
 }
 
-// ServeFunc answers on a listener until there is nothing left to do. It may close the listener before that.
+// ServeFunc serves a listener, which it may close, until the shim has nothing left to do.
 type ServeFunc func(context.Context, Daemon, net.Listener) error
 
-// runDaemon sets this process up as the shim and runs serve until there is nothing left to do, on another goroutine,
-// since this one keeps the main thread for it. It owns l. Its error goes to the log: containerd already has its answer
-// (docs/decisions/0009).
+// runDaemon runs serve on another goroutine, since this one keeps the main thread for pods. It owns l. Errors go to
+// the log: containerd already has its answer (docs/decisions/0009).
 func runDaemon(d Daemon, l *listener, serve ServeFunc) error {
 	return osthread.Main(func(t *osthread.Thread) error {
 		d.Thread, d.Umask = t, unix.Umask(umask)
@@ -74,9 +72,8 @@ func runDaemon(d Daemon, l *listener, serve ServeFunc) error {
 	})
 }
 
-// dropSignals drops what would end the shim: SIGPIPE if a peer hangs up, even containerd, and the SIGHUP that the kernel
-// sends to a stopped shim when start ends (setpgid(2)); before this, detach.c ignores it. Signals that are set to
-// ignored would be so in every program that the shim executes.
+// dropSignals drops SIGPIPE of a peer that hung up, and the SIGHUP that the kernel sends to a stopped shim when start
+// ends (setpgid(2)). Programs that the shim executes would inherit ignored signals.
 func dropSignals() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGHUP) }
 
 func runServe(d Daemon, l *listener, serve ServeFunc) (err error) {
@@ -90,11 +87,11 @@ func runServe(d Daemon, l *listener, serve ServeFunc) (err error) {
 		}
 	}()
 	defer l.Close() //nolint:errcheck // serve may have closed it
-	// Orphans of a container without a pid namespace come to us, where Delete finds them.
+	// Orphans of a container without a PID namespace become children of the shim, where Delete finds them.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
-	// The bundle is removed with its container, but the daemon may serve others of the group after that.
+	// The bundle may be removed before the group's other containers.
 	if err := os.Chdir("/"); err != nil {
 		return err
 	}
@@ -107,8 +104,8 @@ func runServe(d Daemon, l *listener, serve ServeFunc) (err error) {
 	return err
 }
 
-// watchSignals returns a context that ends at SIGTERM or SIGINT. At SIGUSR1 a goroutine logs the stack of each goroutine
-// as an entry of its own, and how many there are. stop ends and joins it.
+// watchSignals returns a context that ends at SIGTERM or SIGINT. SIGUSR1 logs the stacks of all goroutines. stop ends
+// and joins the goroutine.
 func watchSignals() (ctx context.Context, stop func()) {
 	ctx, cancel := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	asked, done := make(chan os.Signal, 1), make(chan struct{})
@@ -132,10 +129,10 @@ func watchSignals() (ctx context.Context, stop func()) {
 	}
 }
 
-// initDaemon sets up what the daemon has of its own. It joins the existing cgroup ShimCgroup, if the options name one.
+// initDaemon sets the daemon's process group, cgroup, OOM score, core scheduling domain, environment and arguments.
 func initDaemon(d Daemon) error {
-	// A process group of its own keeps a terminal's signals and kills of containerd's group away. The leader of a session
-	// would take the first terminal that it opens as its controlling one.
+	// A process group of its own keeps a terminal's signals away. The leader of a session would get a controlling
+	// terminal.
 	if err := unix.Setpgid(0, 0); err != nil {
 		return fmt.Errorf("start daemon: make process group: %w", err)
 	}
@@ -144,7 +141,7 @@ func initDaemon(d Daemon) error {
 			return fmt.Errorf("%s: ShimCgroup %q: %w", d.Options.Origin(), cgroup, err)
 		}
 	}
-	// It is one point more likely to be killed for memory than containerd, whose loss would cost every container.
+	// The kernel is to kill the shim before containerd.
 	score, err := sys.GetOOMScoreAdj(caller())
 	if err == nil {
 		err = sys.AdjustOOMScore(os.Getpid(), score+1)
@@ -157,7 +154,7 @@ func initDaemon(d Daemon) error {
 			return fmt.Errorf("SCHED_CORE: make core scheduling domain: %w", err)
 		}
 	}
-	// Programs that it executes, such as loggers, find these where containerd's own shims have them (pkg/shim/util.go).
+	// Loggers find these where containerd's own shims have them (pkg/shim/util.go).
 	for name, value := range map[string]string{
 		"TTRPC_ADDRESS": d.TTRPCAddress, "GRPC_ADDRESS": d.Address, "NAMESPACE": d.Namespace,
 		"OTEL_SERVICE_NAME": "containerd-shim-" + d.ID,
@@ -172,7 +169,7 @@ func initDaemon(d Daemon) error {
 	return nil
 }
 
-// checkDetached returns why detach.c has not split this process off the one that containerd waits for.
+// checkDetached returns why detach.c has not split this process off.
 func checkDetached() error {
 	if C.detached.error != 0 {
 		return fmt.Errorf("fork the daemon: %w", syscall.Errno(C.detached.error))
@@ -183,11 +180,11 @@ func checkDetached() error {
 	return nil
 }
 
-// caller returns the pid of the process that ran start: containerd's.
+// caller returns the pid of containerd, which ran start.
 func caller() int { return int(C.detached.caller) }
 
-// detach makes this process the daemon that d describes and answers containerd. If it fails, it has not answered, or
-// the answer does not count, since the original process fails too. It is called on the main thread.
+// detach makes this process the daemon and answers containerd. After an error the answer does not count, since the
+// original process fails too. It is called on the main thread.
 func detach(d Daemon, answer []byte) error {
 	if err := initDaemon(d); err != nil {
 		return err
@@ -219,15 +216,13 @@ func detach(d Daemon, answer []byte) error {
 	return nil
 }
 
-// showArgs makes ps show args instead of the arguments of start, cut off if there is no more room. Those of the daemon
-// fit, unless containerd sends another address on stdin.
+// showArgs makes ps show args, cut off at the length of start's arguments.
 func showArgs(args []string) {
 	shown := unsafe.Slice((*byte)(unsafe.Pointer(C.detached.args)), int(C.detached.size))
 	clear(shown[copy(shown[:len(shown)-1], strings.Join(args, "\x00")):])
 }
 
-// joinCgroup moves this process into the cgroup group: on v1 in each hierarchy that has it. start calls it before it
-// answers, so that containerd learns of a failure.
+// joinCgroup moves this process into the existing cgroup group, on v1 in each hierarchy that has it.
 func joinCgroup(group string) error {
 	group = path.Clean("/" + group) // no ".." leads out of the hierarchy
 	pid := uint64(os.Getpid())
@@ -245,19 +240,18 @@ func joinCgroup(group string) error {
 	return c.AddProc(pid)
 }
 
-// logFifo writes log lines to the bundle's fifo `log`, which containerd copies to its own log. It never blocks: what does
-// not fit while containerd is down is dropped. It writes with write(2) itself: an os.File, and so containerd/fifo, would
-// hand a full fifo to the poller and wait.
+// logFifo is the bundle's fifo `log`, which containerd copies to its own log. write(2) drops lines that do not fit; an
+// os.File, and so containerd/fifo, would wait in the poller.
 type logFifo int
 
-// Write always reports success: an error would make the logger write to stderr, which `start` must keep silent.
+// Write never fails: the logger would write to stderr, which `start` must keep silent.
 func (fd logFifo) Write(p []byte) (int, error) {
 	_, _ = unix.Write(int(fd), p)
 	return len(p), nil
 }
 
-// openFifo opens a fifo for reading and writing, so that the open needs no reader, and a write after containerd has
-// exited does not fail with EPIPE. It returns -1 if there is no fifo: a sandbox may have no log.
+// openFifo opens a fifo for reading and writing: the open needs no reader, and writes after containerd's exit get no
+// EPIPE. It returns -1 without a fifo, as for a sandbox.
 func openFifo(path string) int {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {

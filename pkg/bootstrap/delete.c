@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// containerd 2.4 runs `delete` after each container and pod, even after one that the shim itself has removed. The shim
-// has then left the answer (pkg/cleanup, Index.LeaveAnswer), which is printed without starting the Go runtime
+// containerd 2.4 runs `delete` after each container and pod, even one that the shim has removed. The shim has then
+// left the answer (pkg/cleanup, Index.LeaveAnswer), which is printed without the Go runtime
 // (docs/decisions/0016-delete-of-what-is-deleted.md).
 
 #define _GNU_SOURCE
@@ -15,16 +15,15 @@
 
 #include "detach.h"
 
-// answer_in finds the answer in the content of the file: after the path of a socket or "", and a zero byte, which the
-// state of what is not removed does not have. A file that fills the room may be longer, and counts as having none.
+// answer_in finds the answer: after the path of a socket or "", and a zero byte, which a state does not have. A file
+// that fills the room may be longer, and counts as having none.
 static const char *answer_in(const char *text, size_t size, size_t room)
 {
 	const char *end = size < room ? memchr(text, 0, size) : NULL;
 	return end ? end + 1 : NULL;
 }
 
-// print_answer prints the answer and exits. It returns if there is none, or the socket of a shim that should have ended
-// is left.
+// print_answer prints the answer and exits. It returns if there is none, or if the socket is still there.
 static void print_answer(const char *bundle)
 {
 	char path[PATH_MAX], text[512];

@@ -1,10 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// containerd waits for the end of the process that it runs as `start`, and the shim has to outlive it. So this process
-// splits before the Go runtime starts, while it has one thread: a child continues, as `start` and then as the daemon,
-// and the original waits until the child says that containerd has its answer. So only one Go program starts for a shim,
-// not two (docs/decisions/0009-start-becomes-the-daemon.md).
+// containerd waits for the end of `start`, and the shim has to outlive it. So this process splits while it has one
+// thread, before the Go runtime starts: a child continues as `start` and then as the daemon, and the original waits
+// until containerd has its answer (docs/decisions/0009-start-becomes-the-daemon.md).
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,8 +21,7 @@
 
 struct detached detached = { .original = -1 };
 
-// follow is the original process: it exits with the byte that the child sends or, if the child exits without one, as
-// the child did. No system call is interrupted: there are no signal handlers.
+// follow is the original process: it exits with the byte that the child sends, or as the child did.
 static _Noreturn void follow(pid_t child, int from)
 {
 	unsigned char code;
@@ -35,7 +33,7 @@ static _Noreturn void follow(pid_t child, int from)
 	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
-// close_all_but closes what a careless parent left open without close-on-exec: it is not the daemon's.
+// close_all_but closes what a parent left open without close-on-exec.
 static void close_all_but(int kept)
 {
 	syscall(SYS_close_range, STDERR_FILENO + 1, kept - 1, 0); // fails if there is none between them
@@ -56,8 +54,7 @@ static int free_arguments(int argc, char **argv)
 	return 0;
 }
 
-// use_one_cpu replaces the GOMAXPROCS that containerd gives to every shim, for less memory and CPU time
-// (docs/decisions/0006-memory-of-a-shim.md). Any other number is an operator's choice.
+// use_one_cpu replaces the GOMAXPROCS of containerd (docs/decisions/0006-memory-of-a-shim.md), but no other number.
 static void use_one_cpu(char **env)
 {
 	static char ours[] = "GOMAXPROCS=1";
@@ -90,7 +87,6 @@ static void split(int argc, char **argv, char **env)
 		follow(child, ends[0]);
 	}
 	close(ends[0]);
-	// Killing the original also kills start. daemon.go ends this once containerd has its answer.
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != original)
 		_exit(1);
@@ -101,8 +97,8 @@ static void split(int argc, char **argv, char **env)
 	detached.error = free_arguments(argc, argv);
 }
 
-// begin runs before the Go runtime starts. glibc gives a constructor the program's arguments. With musl they are found
-// before the environment, with their number (System V ABI, "Process Initialization").
+// begin runs before the Go runtime starts. musl passes a constructor no arguments: they lie before the environment,
+// with their number (System V ABI, "Process Initialization").
 #ifdef __GLIBC__
 __attribute__((constructor(102))) static void begin(int argc, char **argv, char **env)
 {

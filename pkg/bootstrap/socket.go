@@ -28,10 +28,8 @@ import (
 )
 
 const (
-	// defaultSocketDir is where containerd's shims keep their sockets.
 	defaultSocketDir = "/run/containerd/s"
-	// maxSocketPath is what sun_path holds besides its NUL (unix(7)). containerd lets socket_dir be 42 bytes long, which
-	// with a slash and the hash is exactly this.
+	// maxSocketPath is the length of sun_path without its NUL (unix(7)).
 	maxSocketPath = 107
 )
 
@@ -46,14 +44,14 @@ func socketPath(dir, address, namespace, group string) (string, error) {
 	return p, nil
 }
 
-// socketAddress returns path in the form that containerd dials.
+// socketAddress returns path as containerd dials it.
 func socketAddress(path string) string { return "unix://" + path }
 
-// addressFile is what start leaves in the bundle, for delete and for containerd: 1.x reads it after its restart, 2.x
-// where there is no bootstrap.json.
+// addressFile is in the bundle, for delete and for containerd: 1.x reads it after a restart, 2.x without
+// bootstrap.json.
 const addressFile = "address"
 
-// recordSocket finds the socket of the container's group, makes its directory, and records it in the bundle.
+// recordSocket makes the directory of the group's socket, and records the socket in the bundle.
 func (r *request) recordSocket() error {
 	group, err := shimGroup(r.Bundle, r.ID)
 	if err != nil {
@@ -72,8 +70,8 @@ func (r *request) recordSocket() error {
 	return unixfile.Write(filepath.Join(r.Bundle, addressFile), []byte(socketAddress(r.SocketPath)))
 }
 
-// shimGroup names the shim that container id in bundle belongs to: a pod's id, or id itself. A bundle without
-// config.json is a sandbox's (containerd's shim sandbox controller writes none) and is its own group.
+// shimGroup returns the group of the container in bundle: the pod's id, or id. containerd's shim sandbox controller
+// writes no config.json.
 func shimGroup(bundle, id string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(bundle, "config.json"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -95,8 +93,7 @@ func groupIn(data []byte, id string) (string, error) {
 	}
 	// The order is that of containerd's runc shim (cmd/containerd-shim-runc-v2/manager).
 	group := cmp.Or(spec.Annotations["io.containerd.runc.v2.group"], spec.Annotations["io.kubernetes.cri.sandbox-id"], id)
-	// The group becomes the tail of a path that is hashed. Were ".." allowed, a container could name the socket of a shim
-	// in another namespace.
+	// The group is part of a path that is hashed: ".." could name the socket of a shim in another namespace.
 	if path.Clean("/"+group) != "/"+group {
 		return "", fmt.Errorf("config.json: annotations: group of the shim %q: must not hold empty, \".\" or \"..\" elements: %w",
 			group, errdefs.ErrInvalidArgument)
@@ -104,8 +101,8 @@ func groupIn(data []byte, id string) (string, error) {
 	return group, nil
 }
 
-// listen binds path, unless a running shim serves it already: then it returns ErrAlreadyExists. A socket nobody listens
-// on is replaced; any other file stays, and is an error. The directory's lock makes both one step.
+// listen binds path, or returns ErrAlreadyExists if a running shim serves it. A socket without a listener is replaced;
+// any other file is an error. The directory's lock makes both one step.
 func listen(ctx context.Context, path string) (*listener, error) {
 	unlock, err := unixfile.Lock(ctx, filepath.Dir(path))
 	if err != nil {
@@ -122,8 +119,8 @@ func listen(ctx context.Context, path string) (*listener, error) {
 	return bind(path)
 }
 
-// bind makes the listening socket. Its file has mode 0600 from the beginning: the kernel takes it from the socket.
-// net.Listen reads /proc for the backlog, with which start takes 0.2 of 5 ms longer.
+// bind makes the listening socket, with mode 0600 from the beginning. net.Listen reads /proc for the backlog, which
+// takes 0.2 of start's 5 ms.
 func bind(path string) (*listener, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -148,8 +145,7 @@ func bind(path string) (*listener, error) {
 	return &listener{l}, nil
 }
 
-// removeUnheard removes the socket at path, or returns ErrAlreadyExists if somebody listens there. Anything but a
-// socket stays. The caller has the directory's lock.
+// removeUnheard removes a socket without a listener, or returns ErrAlreadyExists. The caller has the directory's lock.
 func removeUnheard(ctx context.Context, path string) error {
 	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
 		return nil //nolint:nilerr // gone, or not ours to remove
@@ -168,15 +164,15 @@ func removeUnheard(ctx context.Context, path string) error {
 	}
 }
 
-// listener is the socket of the daemon. Its first Close removes the socket before it ends the listener: as long as that
-// one is there, no start replaces it. A pointer, since ttrpc has listeners in a map.
+// listener is the daemon's socket. Its first Close removes the file before it ends the listener: until then no start
+// replaces the file. It is a pointer, since ttrpc has listeners in a map.
 type listener struct{ net.Listener }
 
-// Bounds on the wait after an error of accept, which doubles. containerd waits 2 s for a State.
+// Bounds on the doubling wait after an error of accept. containerd waits 2 s for a State.
 const firstAccept, lastAccept = time.Millisecond, 100 * time.Millisecond
 
-// Accept implements net.Listener: it accepts until l is closed. Any other error is temporary, such as ENOMEM, which would
-// end a ttrpc server, and with it the shim. Of the errors until the next connection it logs the first.
+// Accept implements net.Listener. An error other than that of a close is temporary, such as ENOMEM, and would end the
+// ttrpc server. Only the first of a row is logged.
 func (l *listener) Accept() (net.Conn, error) {
 	for wait := firstAccept; ; wait = min(2*wait, lastAccept) {
 		conn, err := l.Listener.Accept()
@@ -190,7 +186,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// RemoveSocket removes the socket that start recorded in bundle, if nobody listens on the socket.
+// RemoveSocket removes the socket that start recorded in bundle, unless it has a listener.
 func RemoveSocket(ctx context.Context, bundle string) error {
 	data, err := os.ReadFile(filepath.Join(bundle, addressFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -214,13 +210,12 @@ func RemoveSocket(ctx context.Context, bundle string) error {
 	return err
 }
 
-// hangTimeout bounds the wait for the answer of a running shim. A shim that hangs counts as running: its containers must
-// not be taken from it.
+// hangTimeout bounds the wait for the answer of a running shim. A shim that hangs counts as running.
 const hangTimeout = time.Second
 
-// Serves reports whether a running shim listens on socket. Without a socket, and if connect(2) is refused, the shim is
-// dead. No other error proves that: this process or the shim may lack descriptors or memory, and connections to a
-// process that is dying are reset. So Serves tries again until ctx ends, which is an error.
+// Serves reports whether a running shim listens on socket. Only a refused connect(2) and a missing socket prove that
+// the shim is dead: after other errors, such as too few descriptors, Serves tries again until ctx ends, which is an
+// error.
 func Serves(ctx context.Context, socket, id string) (bool, error) {
 	var last error
 	for {
@@ -244,8 +239,8 @@ func Serves(ctx context.Context, socket, id string) (bool, error) {
 	}
 }
 
-// ping returns nil if the daemon at socket answers a request, whatever the answer, or its backlog is full (connect(2)).
-// A socket that accepts is not enough: that of a process that is dying does.
+// ping returns nil if the daemon at socket answers a request, or its backlog is full (connect(2)). The socket of a
+// dying process accepts too.
 func ping(ctx context.Context, socket, id string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if errors.Is(err, unix.EAGAIN) {

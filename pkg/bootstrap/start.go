@@ -1,11 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap turns the process that containerd starts into a shim: it reads what each version of containerd asks
-// of `start`, finds or makes the socket of the container's group, becomes a daemon, and answers.
-//
-// Goroutines: the daemon has one for signals; [Start] ends and joins it.
-// Locks: the flock of the socket directory is held during a few system calls only, never during a fork or an RPC.
+// Package bootstrap runs containerd's `start`: it reads the request, finds or makes the socket of the container's
+// group, becomes a daemon, and answers. The daemon has one goroutine for signals, which [Start] ends and joins. The
+// flock of the socket directory is never held during a fork or an RPC.
 //
 // Promises: start writes its answer to stdout and nothing else anywhere, since containerd reads stdout and stderr as
 // one stream. A start that fails leaves neither daemon nor socket, and a daemon that fails leaves no socket. Two
@@ -35,15 +33,12 @@ import (
 	"sandbox.internal/shim/pkg/options"
 )
 
-// startTimeout bounds start, once its input has ended. containerd sets none: it waits for the end of our output.
+// startTimeout bounds start after the end of its input. containerd sets no bound.
 const startTimeout = 10 * time.Second
 
-// Start answers `start`: it becomes the daemon of the container's group, or finds that it is running, and writes the
-// socket's address to stdout in the form that the caller reads. Until then nothing is written anywhere but to the log.
-// It returns when the daemon ends. It is called on the main goroutine.
-//
-// It runs in a process that detach.c split off. The original process, for which containerd waits, exits once containerd
-// has its answer, or as this one does. Killing the original also kills this process, which may leave a dead socket.
+// Start answers `start`: it writes the socket's address of the group's daemon to stdout, becomes that daemon if there
+// is none, and then returns when the daemon ends. It is called on the main goroutine, in a process that detach.c split
+// off.
 func Start(a Args, stdin *os.File, serve ServeFunc) error {
 	d, l, err := begin(a, stdin)
 	if err != nil {
@@ -55,9 +50,8 @@ func Start(a Args, stdin *os.File, serve ServeFunc) error {
 	return runDaemon(d, l, serve)
 }
 
-// begin performs every step up to and including the answer to containerd. The listener is nil if another daemon's
-// address is the answer. It starts no goroutine: for a second one the runtime would start a thread, for which containerd
-// would wait.
+// begin performs `start` up to the answer to containerd. The listener is nil if another daemon's address is the
+// answer. It starts no goroutine: the runtime would start a second thread, for which containerd would wait.
 func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
 	if err := checkDetached(); err != nil {
 		return Daemon{}, nil, err
@@ -101,8 +95,7 @@ func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
 	return r.Daemon, l, nil
 }
 
-// reply writes the answer to stdout, at once: a pipe takes as much as that whole (pipe(7)). It does not use an
-// [os.File], which ends the program if containerd has hung up.
+// reply writes the answer to stdout in one write(2). An [os.File] would end the program if containerd has hung up.
 func reply(answer []byte) error {
 	if _, err := unix.Write(syscall.Stdout, answer); err != nil {
 		return &os.PathError{Op: "write", Path: os.Stdout.Name(), Err: err}
@@ -110,7 +103,7 @@ func reply(answer []byte) error {
 	return nil
 }
 
-// request is what containerd asks of start, whichever generation asked, and the daemon that it leads to.
+// request is containerd's request of `start`, and the daemon that results.
 type request struct {
 	Daemon
 	version    protocolVersion
@@ -118,10 +111,10 @@ type request struct {
 	extensions []*anypb.Any // the options are one of them; at most one before 2.3
 }
 
-// maxInput bounds stdin. containerd's own shims use the same bound (pkg/shim/shim.go).
+// maxInput bounds stdin, as in containerd's own shims (pkg/shim/shim.go).
 const maxInput = 10 << 20
 
-// ReadInput reads stdin to its end. A terminal, of a person who tries the command by hand, counts as empty.
+// ReadInput reads stdin to its end. A terminal counts as empty.
 func ReadInput(stdin *os.File) ([]byte, error) {
 	if _, err := unix.IoctlGetTermios(int(stdin.Fd()), unix.TCGETS); err == nil {
 		return nil, nil
@@ -136,9 +129,9 @@ func ReadInput(stdin *os.File) ([]byte, error) {
 	return data, nil
 }
 
-// parseRequest decodes stdin of start: BootstrapParams of containerd 2.3 and later, or an Any of options or nothing. Each
-// message decodes as the other, since both begin with two length-delimited fields. Only BootstrapParams repeat -id and
-// -namespace. legacy finds the version when the input is not BootstrapParams.
+// parseRequest decodes stdin of start: BootstrapParams of containerd 2.3 and later, or an Any of options, or nothing.
+// Each message decodes as the other; only BootstrapParams repeat -id and -namespace. legacy finds the version for the
+// others.
 func parseRequest(input []byte, a Args, legacy func() protocolVersion) (request, error) {
 	r := request{Daemon: Daemon{Args: a, TTRPCAddress: os.Getenv("TTRPC_ADDRESS")}}
 	var p bootstrapapi.BootstrapParams
@@ -174,7 +167,7 @@ func (r request) fill(p *bootstrapapi.BootstrapParams) request {
 	return r
 }
 
-// encodeAnswer encodes the answer to start. No form ends in a newline: 0x0a would be read as a field of protobuf.
+// encodeAnswer encodes the answer to start without a newline: 0x0a would be a field of protobuf.
 func encodeAnswer(v protocolVersion, address string) ([]byte, error) {
 	result := &bootstrapapi.BootstrapResult{Version: 3, Address: address, Protocol: "ttrpc"}
 	switch v {
@@ -189,8 +182,7 @@ func encodeAnswer(v protocolVersion, address string) ([]byte, error) {
 	return json.Marshal(result)
 }
 
-// parseOptions reads the runtime options among what containerd sends at start, or else the defaults. containerd 2.3 also
-// sends extensions that are not options.
+// parseOptions decodes the runtime options among the extensions that containerd sends, or else the defaults.
 func parseOptions(list []*anypb.Any, defaults *options.Defaults, namespace string) (options.Options, error) {
 	for _, a := range list {
 		if options.Known(a.GetTypeUrl()) {
@@ -220,23 +212,23 @@ const (
 	protobufVersion3                        // 2.3 and later
 )
 
-// containerd2 is the module path of containerd 2.x. 1.x has the same without the suffix.
+// containerd2 is the module path of containerd 2.x.
 const containerd2 = "github.com/containerd/containerd/v2"
 
-// legacyVersion finds the version of a containerd before 2.3. caller is callerBuild.
+// legacyVersion finds the version of a containerd before 2.3.
 func legacyVersion(caller func() (*debug.BuildInfo, error)) protocolVersion {
 	if _, ok := os.LookupEnv("MAX_SHIM_VERSION"); !ok {
 		return plainAddress
 	}
-	// An error means hidepid, not a Go program, or that the caller is gone.
+	// An error means hidepid, not a Go program, or a caller that is gone.
 	if bi, err := caller(); err == nil && (bi.Main.Path == containerd2 || strings.HasPrefix(bi.Path, containerd2+"/")) {
 		return jsonVersion3
 	}
 	return jsonVersion2
 }
 
-// callerBuild reads the build information of the caller's running image. After an upgrade the file that -publish-binary
-// names may be the next generation's.
+// callerBuild reads the build information of the caller's running image. An upgrade may have replaced the file that
+// -publish-binary names.
 func callerBuild() (*debug.BuildInfo, error) {
 	return buildinfo.ReadFile(fmt.Sprintf("/proc/%d/exe", caller()))
 }
