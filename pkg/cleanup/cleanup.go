@@ -1,14 +1,12 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cleanup removes what a shim that died left behind, using only what is on disk. containerd's `delete` command
-// calls it. The shim writes the file that it reads, by an [Index].
+// Package cleanup removes what a dead shim left, for containerd's `delete` command, by what is on disk. The shim
+// writes the states with an [Index], which has a mutex. [Request.Run] joins one goroutine for each container of the
+// pod, and takes the flock of its own bundle before that of another.
 //
-// Goroutines: [Request.Run] runs one for each container of the pod, and joins them.
-// Locks: the flock of the bundle of the request, before that of another bundle. Index has a mutex.
-//
-// Promises: it may be called again, and by several processes at the same time. A container of a running shim is removed
-// only if it is the one that was asked for. The delete command makes no file in a bundle.
+// Promises: it may be called again, and by several processes at the same time. Of a running shim it removes only the
+// container that was asked for. The delete command makes no file in a bundle.
 package cleanup
 
 import (
@@ -41,13 +39,12 @@ type Request struct {
 	Extensions    extension.List
 }
 
-// killed is the exit status of an init whose exit nobody saw: it was alive when its shim died, and is killed here.
-// 128 + SIGKILL, as the runc shim answers.
+// killed is the exit status of an init whose exit nobody saw: 128 + SIGKILL, as the runc shim answers.
 const killed = 128 + int(unix.SIGKILL)
 
 // Run removes the container, and returns the pid and exit of its init. If the shim was started for it and is dead, all
-// else that the shim had is removed too: nobody could look after it, and containerd up to 2.3 calls `delete` for no
-// other container. containerd also calls `delete` after the container of a running shim.
+// else of the shim is removed too: containerd up to 2.3 calls `delete` for no other container. containerd also calls
+// `delete` after the container of a running shim.
 func (r Request) Run(ctx context.Context) (pid int, exit process.Exit, err error) {
 	if err := identifiers.Validate(r.ID); err != nil {
 		return 0, process.Exit{}, fmt.Errorf("id %q: %w", r.ID, err)
@@ -69,7 +66,7 @@ func (r Request) Run(ctx context.Context) (pid int, exit process.Exit, err error
 	case err != nil:
 		return 0, process.Exit{}, fmt.Errorf("check whether the shim at socket %s is alive: %w", s.Socket, err)
 	case serves && s.Pod:
-		// The shim ends when it finds that the bundle is gone; containers keep what they have mounted.
+		// The shim ends when it finds that the bundle is gone.
 		return 0, process.Exit{Status: killed, At: time.Now()}, r.Pod(r.Bundle)
 	case serves:
 		return r.containerLocked(ctx, r.ID, r.Bundle, s)
@@ -94,7 +91,6 @@ func (r Request) Run(ctx context.Context) (pid int, exit process.Exit, err error
 	return pid, exit, errors.Join(err, errors.Join(errs...))
 }
 
-// member removes a container of the pod, unless another shim has a new one with its id.
 func (r Request) member(ctx context.Context, id string, m Member, socket string) error {
 	unlock, err := lockBundle(ctx, m.Bundle)
 	if err != nil {
@@ -112,7 +108,7 @@ func (r Request) member(ctx context.Context, id string, m Member, socket string)
 	return err
 }
 
-// lockBundle locks a bundle until unlock, or waits until ctx ends. One that is gone needs no lock.
+// lockBundle locks a bundle until unlock, or waits until ctx ends. A bundle that is gone needs no lock.
 func lockBundle(ctx context.Context, bundle string) (unlock func(), err error) {
 	unlock, err = unixfile.Lock(ctx, bundle)
 	if errors.Is(err, os.ErrNotExist) {
@@ -121,8 +117,8 @@ func lockBundle(ctx context.Context, bundle string) (unlock func(), err error) {
 	return unlock, err
 }
 
-// readState fails if the file cannot be read, for example for lack of descriptors: if the delete command succeeded,
-// containerd would remove the only record of what still runs. A malformed file counts as none.
+// readState fails if the file cannot be read, for example for lack of descriptors: after a delete without error,
+// containerd removes the only record of what still runs. A malformed file counts as none.
 func readState(id, bundle string) (State, error) {
 	s, err := ReadState(bundle)
 	if isReadError(err) {
@@ -139,8 +135,7 @@ func isReadError(err error) bool {
 	return ok && !errors.Is(err, os.ErrNotExist)
 }
 
-// containerLocked ends and removes a container with state s, and returns init's pid and exit. The caller has the lock of
-// the bundle.
+// containerLocked ends and removes a container, whose bundle is locked, and returns init's pid and exit.
 func (r Request) containerLocked(ctx context.Context, id, bundle string, s State) (int, process.Exit, error) {
 	if s.Root == "" {
 		s.Root = DefaultRoot(r.Namespace)
@@ -167,11 +162,11 @@ func (r Request) containerLocked(ctx context.Context, id, bundle string, s State
 	return s.Pid, exit, err
 }
 
-// UnmountRootfs unmounts all that is mounted at a bundle's rootfs or below it, even if a process uses a file there.
+// UnmountRootfs unmounts all that is mounted at a bundle's rootfs or below it, even in use.
 func UnmountRootfs(bundle string) error {
 	const flags = unix.UMOUNT_NOFOLLOW | unix.MNT_DETACH
 	target := filepath.Join(bundle, "rootfs")
-	// The first attempts ask no file system there: the daemon of a FUSE file system may be dead.
+	// Unmounting asks no file system there: the daemon of a FUSE file system may be dead.
 	err := unix.Unmount(target, flags)
 	for err == nil {
 		err = unix.Unmount(target, flags)
@@ -185,7 +180,7 @@ func UnmountRootfs(bundle string) error {
 	return nil
 }
 
-// readSpec reads the configuration of a container. It returns nil if there is none from which a container was made.
+// readSpec reads a configuration from which a container can have been made, or returns nil.
 func readSpec(bundle string) (*specs.Spec, error) {
 	var s specs.Spec
 	err := unixfile.ReadJSON(filepath.Join(bundle, "config.json"), &s)

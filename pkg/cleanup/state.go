@@ -19,11 +19,11 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// stateFile lies in the bundle of each container and pod, and has its [State]. After the removal it has what
-// [Index.LeaveAnswer] writes.
+// stateFile is in the bundle of each container and pod. It has the [State], and after the removal
+// [Index.LeaveAnswer]'s text.
 const stateFile = "shim.json"
 
-// State is what the delete command has to know about a container or a pod whose shim is dead.
+// State of a container or a pod, for the delete command.
 type State struct {
 	Root          string                     // directory of state directories, with the namespace
 	SystemdCgroup bool                       `json:",omitempty"`
@@ -37,7 +37,6 @@ type State struct {
 	Members map[string]Member `json:",omitempty"` // what else the shim has, by id, if it was started for this one
 }
 
-// Member is a container of a shim that was started for another container or a pod.
 type Member struct {
 	Bundle string
 	Root   string // State.Root, should the bundle be gone
@@ -48,7 +47,7 @@ func (s State) Write(bundle string) error {
 	return unixfile.WriteJSON(filepath.Join(bundle, stateFile), s)
 }
 
-// ReadState reads the state in bundle. Without a file, and once there is an answer in it, the state is zero.
+// ReadState reads the state in bundle. Without a file, and with an answer in the file, the state is zero.
 func ReadState(bundle string) (State, error) {
 	var read struct {
 		State
@@ -74,12 +73,11 @@ func ReadState(bundle string) (State, error) {
 	return read.State, nil
 }
 
-// DefaultRoot returns the directory of the state directories of a namespace, if no option moves it.
+// DefaultRoot returns the directory of a namespace's state directories, if no option moves it.
 func DefaultRoot(namespace string) string { return filepath.Join(options.DefaultRoot, namespace) }
 
-// Index writes the states of what one shim has. The one for which the shim was started lists all others, for containerd
-// calls the delete command for that one alone when the shim dies (containerd#10727). When that one is removed, the list
-// goes with it.
+// Index writes the states of one shim. The state of the container or pod for which the shim was started lists all
+// others, for containerd calls the delete command for that one alone when the shim dies (containerd#10727).
 type Index struct {
 	mu     sync.Mutex // held while small files are written
 	id     string     // of the one for which the shim was started
@@ -89,16 +87,15 @@ type Index struct {
 	answer Answer
 }
 
-// Answer encodes what the delete command prints: the pid and exit of a container's init.
+// Answer encodes the output of the delete command: the pid and exit of a container's init.
 type Answer func(pid int, exit process.Exit) ([]byte, error)
 
-// SetShim sets for what the shim was started, where it listens, and how the delete command answers. It is called before
-// anything else.
+// SetShim is called before anything else.
 func (x *Index) SetShim(id, bundle, socket string, answer Answer) {
 	x.id, x.bundle, x.socket, x.answer = id, bundle, socket, answer
 }
 
-// Write writes the state of a container, and lists it before. Only the one for which the shim was started can be a pod.
+// Write writes the state of a container or pod, and lists it before. Only the one of SetShim can be a pod.
 func (x *Index) Write(id, bundle string, s State) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -121,7 +118,7 @@ func (x *Index) Write(id, bundle string, s State) error {
 	return s.Write(bundle)
 }
 
-// Remove removes the state of a container or pod, and may be called without Write. After an error it can be tried again.
+// Remove removes a state, even without Write. After an error it can be tried again.
 func (x *Index) Remove(id, bundle string) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -144,7 +141,7 @@ func (x *Index) Remove(id, bundle string) error {
 	return err
 }
 
-// saveLocked writes the list. Without the bundle the delete command would not find it.
+// saveLocked writes the list, unless the bundle is gone.
 func (x *Index) saveLocked() error {
 	if x.bundle == "" {
 		return nil
@@ -156,8 +153,8 @@ func (x *Index) saveLocked() error {
 	return nil
 }
 
-// LeaveAnswer leaves the answer for the delete command (pkg/bootstrap/delete.c) in the bundle of a container or pod of
-// which nothing is left: the path of the socket of a shim that has nothing else, or "", a zero byte, and what it prints.
+// LeaveAnswer leaves the answer for the delete command (pkg/bootstrap/delete.c) in the bundle of a removed container
+// or pod: the socket's path if the shim has nothing else, or "", a zero byte, and the output.
 func (x *Index) LeaveAnswer(bundle string, s State) {
 	if x.answer == nil || s.Exit == nil {
 		return

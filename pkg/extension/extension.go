@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package extension is what the core of the shim and its extensions know of each other. An [Extension] gives containers
-// something that containerd does not ask for. Each is a package below this one, and a line of the list in
-// cmd/containerd-shim-sandbox-v1/extensions.go. No package of the core imports one.
+// Package extension connects the core of the shim and its extensions, which are the packages below this one and listed
+// in cmd/containerd-shim-sandbox-v1/extensions.go. No package of the core imports one.
 package extension
 
 import (
@@ -18,29 +17,27 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-// Extension is something that a container can have.
+// Extension gives containers something that containerd does not ask for.
 type Extension struct {
 	Name     string             // key of its record in the state of a container on disk
 	Settings []settings.Setting // its annotations and runtime options
-	// New checks the values of the settings, and returns what the container gets; nil for nothing. It changes nothing.
-	// Errors name the setting, and are of class errdefs.ErrInvalidArgument if the value is wrong.
+	// New checks the values of the settings without changing anything, and returns what the container gets, or nil.
+	// Errors name the setting; for a wrong value they are errdefs.ErrInvalidArgument.
 	New func(settings.Values) (*Part, error)
-	// CleanUp is called by the delete command after the processes of a container without a shim have ended, and before
-	// its root file system is unmounted. It can be called again. nil: the extension leaves nothing.
+	// CleanUp is called by the delete command, perhaps again, after the processes of a container without a shim have
+	// ended, and before its root file system is unmounted. It may be nil.
 	CleanUp func(context.Context, Left) error
 }
 
-// Part is what one container has of an extension. Fields other than Hook may be nil.
+// Part is one container's part of an extension. Fields other than Hook may be nil.
 type Part struct {
 	process.Hook
-	// NoCheckpoint is the subject of the error that refuses a checkpoint or a restore of the container; empty: both are
-	// possible.
+	// NoCheckpoint is the subject of the error that refuses a checkpoint or a restore; empty: both are possible.
 	NoCheckpoint string
-	// AwaitReady keeps a Start of init, which was not restored, from returning. If it returns an error, init has exited.
+	// AwaitReady delays the return of init's Start, except after a restore. After an error init has exited.
 	AwaitReady func(init *process.Process) error
-	// Inspect adds what is known to the answer.
 	Inspect func(*inspect.ContainerInfo)
-	// Record is what CleanUp has to know, as JSON. It is called before Prepare, and again after Created.
+	// Record returns CleanUp's JSON record. It is called before Prepare, and again after Created.
 	Record func() any
 
 	name string
@@ -53,7 +50,7 @@ type Left struct {
 	Record     json.RawMessage // nil if there is none
 }
 
-// List has the extensions of a program. Their hooks are called in its order.
+// List has the extensions of a program, in the order of their hooks.
 type List []Extension
 
 // Settings returns the settings of the core and of the extensions.
@@ -65,7 +62,6 @@ func (l List) Settings() settings.Table {
 	return table
 }
 
-// New returns what a container has of the extensions.
 func (l List) New(values settings.Values) (parts []*Part, err error) {
 	for _, e := range l {
 		part, err := e.New(values)
@@ -96,7 +92,7 @@ func Records(parts []*Part) (map[string]json.RawMessage, error) {
 	return records, nil
 }
 
-// CleanUp removes what the extensions made for a container whose shim is dead, in the reverse order of the list.
+// CleanUp removes what extensions left of a container whose shim is dead, in the reverse order.
 func (l List) CleanUp(ctx context.Context, left Left, records map[string]json.RawMessage) error {
 	var errs []error
 	for _, e := range slices.Backward(l) {
@@ -108,8 +104,7 @@ func (l List) CleanUp(ctx context.Context, left Left, records map[string]json.Ra
 	return errors.Join(errs...)
 }
 
-// RefuseCheckpoint returns an error of the given class if one of parts cannot be checkpointed or restored, as refused
-// says.
+// RefuseCheckpoint returns an error of the given class if a part allows no checkpoint or restore.
 func RefuseCheckpoint(parts []*Part, refused string, class error) error {
 	for _, p := range parts {
 		if p.NoCheckpoint != "" {

@@ -1,12 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package options decodes the runtime options of a container, in each form in which containerd sends them:
-// containerd.runc.v1.Options (ctr, Docker and others that know the runtime by its options), runtimeoptions.v1.Options
-// with a TOML table or file (CRI, ctr --runtime-config-path), or none.
-//
-// The keys of TOML are the field names of containerd.runc.v1.Options, as for the runc shim, and those that only this
-// shim has. An unknown key is an error: a misspelt limit must not be ignored.
+// Package options decodes the runtime options of a container: containerd.runc.v1.Options (ctr, Docker),
+// runtimeoptions.v1.Options with a TOML table or file (CRI, ctr --runtime-config-path), or none. The keys of TOML are
+// the fields of containerd.runc.v1.Options, as for the runc shim, and those of this shim. An unknown key is an error.
 package options
 
 import (
@@ -34,8 +31,7 @@ import (
 	"sandbox.internal/shim/pkg/limit"
 )
 
-// Options are what can be set for a container. Down to SystemdCgroup they have the names and the meaning of
-// containerd.runc.v1.Options.
+// Options of a container. Down to SystemdCgroup they are those of containerd.runc.v1.Options.
 type Options struct {
 	NoPivotRoot   bool   // MS_MOVE instead of pivot_root, for a root file system on a ramdisk
 	NoNewKeyring  bool   // share the shim's session keyring
@@ -57,16 +53,15 @@ type Options struct {
 	File     string            `json:"-"` // the default configuration file; empty for options of containerd
 }
 
-// Key is the key of an option in [Options.Settings].
 type Key struct {
 	Name string
 	Bool bool // the value is true or false in TOML, and not a string
 }
 
-// Origin names where the options are from, for messages.
+// Origin names the source of the options in messages.
 func (o Options) Origin() string { return cmp.Or(o.File, "runtime options") }
 
-// DefaultRoot is where the runc shim keeps its state directories too, and tools look for containers.
+// DefaultRoot is the directory of the runc shim's state directories too, where tools look for containers.
 const DefaultRoot = "/run/containerd/runc"
 
 const (
@@ -79,7 +74,7 @@ func Known(typeURL string) bool {
 	return slices.Contains([]string{"", runcOptions, genericOptions}, message(typeURL))
 }
 
-// message returns the message's name: what follows the last slash of the type URL, if there is one.
+// message returns the message's name: the last element of the type URL.
 func message(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }
 
 func (o Options) check() error {
@@ -93,8 +88,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// decodeMessage reads options; nil and an empty message are none. set is false if the message sets none but IoUid and
-// IoGid.
+// decodeMessage decodes options. set is false if the message sets none but IoUid and IoGid.
 func (d *Defaults) decodeMessage(a *anypb.Any) (o Options, set bool, err error) {
 	switch name := message(a.GetTypeUrl()); name {
 	case "":
@@ -122,8 +116,7 @@ func (d *Defaults) decodeMessage(a *anypb.Any) (o Options, set bool, err error) 
 	}
 }
 
-// decodeGeneric prefers the file, as containerd does: it fills the body only if no path is configured
-// (internal/cri/config, GenerateRuntimeOptions).
+// decodeGeneric prefers the file, as containerd does (internal/cri/config, GenerateRuntimeOptions).
 func (d *Defaults) decodeGeneric(m *runtimeoptions.Options) (o Options, set bool, err error) {
 	source, body := "config_body", m.ConfigBody
 	if m.ConfigPath != "" {
@@ -151,7 +144,8 @@ func parseTOML(body []byte) (table map[string]any, err error) {
 	return table, err
 }
 
-// fromTable reads the options in a table of TOML, which it changes, by way of JSON, whose decoder refuses unknown keys. Keys are not case-sensitive.
+// fromTable reads a table of TOML, which it changes, by way of JSON, whose decoder refuses unknown keys. Keys are not
+// case-sensitive.
 func (d *Defaults) fromTable(table map[string]any) (o Options, err error) {
 	settings := map[string]string{}
 	for key, value := range table {
@@ -190,27 +184,25 @@ func (d *Defaults) fromTable(table map[string]any) (o Options, err error) {
 	return o, o.check()
 }
 
-// DefaultFile is the default configuration file: it has the options of containers for which containerd sends none. It
-// has the keys of the TOML form, and tables [namespace.NAME] with the same keys, each of which replaces the keys above
-// the tables for one namespace of containerd.
+// DefaultFile has the options of containers for which containerd sends none, in TOML. A table [namespace.NAME]
+// replaces the keys above the tables for one namespace of containerd.
 const DefaultFile = "/etc/containerd-shim-sandbox-v1/config.toml"
 
-// Defaults decodes options. It reads the default configuration file whenever it is asked, so that a change of the file
-// applies to the next container. Its methods are safe for concurrent use.
+// Defaults decodes options. It reads the default configuration file at each call. Its methods are safe for concurrent
+// use.
 type Defaults struct {
 	path     string
 	settings []Key
 	ignored  sync.Once // logs that an option has no effect
 }
 
-// NewDefaults returns the Defaults of the file at path, which need not exist. settings are the keys of
-// [Options.Settings].
+// NewDefaults returns the Defaults of the file at path, which need not exist, and of settings' keys.
 func NewDefaults(path string, settings ...Key) *Defaults {
 	return &Defaults{path: path, settings: settings}
 }
 
 // Decode decodes options. It takes them from the file if a sets none except for IoUid and IoGid, which containerd 2.x
-// adds itself for a pod with a user namespace. Errors name the key, and the file if it is from there.
+// adds itself for a pod with a user namespace.
 func (d *Defaults) Decode(a *anypb.Any, namespace string) (Options, error) {
 	o, set, err := d.decodeMessage(a)
 	if err != nil {
@@ -238,8 +230,7 @@ func (d *Defaults) Decode(a *anypb.Any, namespace string) (Options, error) {
 	return o, nil
 }
 
-// All returns the options of the file by namespace, and those of all other namespaces under the empty name. Without a
-// file, and for a shim that is root only in a user namespace, there are none.
+// All returns the options of the file by namespace, with "" for all others. In a user namespace there are none.
 func (d *Defaults) All() (map[string]Options, error) {
 	if userns.RunningInUserNS() {
 		return nil, nil

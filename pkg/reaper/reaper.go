@@ -1,14 +1,12 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reaper reaps the processes that the shim adopts, and no others.
+// Package reaper reaps the processes that the shim, a child subreaper (prctl(2)), adopts from containers without a PID
+// namespace of their own. Each process that the shim starts itself has a waiter, whose status a wait for any child
+// would steal. So the reaper peeks (waitid(2), WNOWAIT), and reaps by pid what nobody waits for.
 //
-// The shim is a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): processes that a container without a PID namespace
-// of its own leaves behind become its children. Each process that the shim starts itself has one waiter, whose status a
-// wait for "any child" would steal. So the reaper peeks (waitid(2), WNOWAIT), and reaps by pid what nobody waits for.
-//
-// [Reaper.Run] is the one goroutine, and the only one that reaps. The lock is held for one child at a time, since a
-// container can make orphans without end, and never across a call that blocks.
+// Only the goroutine of [Reaper.Run] reaps. The lock is held for one child at a time, since a container can make
+// orphans without end.
 package reaper
 
 import (
@@ -22,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reaper tells the shim's own children from those it adopted.
 type Reaper struct {
 	mu sync.Mutex
 	// +checklocks:mu
@@ -50,7 +47,6 @@ func (r *Reaper) Run(ctx context.Context) {
 	}
 }
 
-// lookAgain has Run look at all children again.
 func (r *Reaper) lookAgain() {
 	select {
 	case r.look <- unix.SIGCHLD:
@@ -58,8 +54,8 @@ func (r *Reaper) lookAgain() {
 	}
 }
 
-// Suspend stops the reaping while the caller, or a library that it calls, starts children and waits for them. The
-// caller registers those that keep running before it calls resume, which it does once.
+// Suspend stops the reaping while children are started and waited for. The caller registers those that keep running
+// before it calls resume, once.
 func (r *Reaper) Suspend() (resume func()) {
 	r.mu.Lock()
 	r.suspended++
@@ -72,8 +68,8 @@ func (r *Reaper) Suspend() (resume func()) {
 	}
 }
 
-// Register says that the caller waits for pid and then calls Unregister. It reports whether pid was not registered
-// before. Outside of Suspend the reaper may have reaped the child already.
+// Register says that the caller waits for pid, until Unregister, and reports whether pid was not registered before.
+// Outside of Suspend the reaper may have reaped the child already.
 func (r *Reaper) Register(pid int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +86,7 @@ func (r *Reaper) Registered(pid int) bool {
 	return ok
 }
 
-// Unregister says that pid was waited for, or that nobody waits for it any more, which leaves it to the reaper.
+// Unregister leaves pid to the reaper.
 func (r *Reaper) Unregister(pid int) {
 	r.mu.Lock()
 	delete(r.registered, pid)
@@ -98,8 +94,7 @@ func (r *Reaper) Unregister(pid int) {
 	r.lookAgain()
 }
 
-// reap reaps a dead orphan, and reports whether it did. It stops at a child that has a waiter, or may have one:
-// Unregister and resume have it called again.
+// reap reaps a dead orphan, and reports whether it did. It stops at a child with a waiter: Unregister calls it again.
 func (r *Reaper) reap() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,14 +117,14 @@ func (r *Reaper) reap() bool {
 	return true
 }
 
-// childInfo is siginfo_t as the kernel fills it for SIGCHLD (sigaction(2)). unix.Siginfo leaves the union opaque.
+// childInfo is the siginfo_t of SIGCHLD (sigaction(2)), whose union unix.Siginfo leaves opaque.
 type childInfo struct {
 	signo, errno, code int32
 	_                  [unsafe.Sizeof(uintptr(0)) - 4]byte // the union is aligned for a pointer
 	pid                int32
 }
 
-// deadChild returns the pid of a child that is dead and not reaped, or 0. It does not reap it.
+// deadChild returns the pid of a dead child that is not reaped, or 0.
 func deadChild() (int, error) {
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package settings reads what a container is given besides its OCI configuration: by annotations of the configuration
-// and, for containers without the annotation, by runtime options. docs/configuration.md describes them, and
-// ARCHITECTURE.md how to add one. A [Table] also has the settings of extensions (pkg/extension), which check the values.
+// Package settings reads the annotations of a container and the runtime options that apply without them
+// (docs/configuration.md; ARCHITECTURE.md says how to add one). Extensions check the values of their own settings.
 package settings
 
 import (
@@ -32,7 +31,7 @@ const (
 	lastSignal   = 64               // SIGRTMAX, signal(7)
 )
 
-// Settings are those of one container.
+// Settings of one container.
 type Settings struct {
 	Values                 // all, for extensions
 	CPUSetSource  Value    // cgroups; the container gets the CPUs of the first that exists; not set: none
@@ -44,7 +43,7 @@ type Settings struct {
 	VerdictFile   Value         // its Text is the path, with {exec} in it; not set: none
 }
 
-// Parse reads the settings of a container. It changes nothing. Values of extensions are not checked.
+// Parse reads the settings of a container. Values of extensions are not checked.
 func (t Table) Parse(spec *specs.Spec, o options.Options, namespace, containerID string) (Settings, error) {
 	if err := t.checkUnsafe(spec.Annotations, o); err != nil {
 		return Settings{}, err
@@ -59,15 +58,15 @@ func (t Table) Parse(spec *specs.Spec, o options.Options, namespace, containerID
 	return s, nil
 }
 
-// nomadID matches the id that Nomad's containerd driver gives the container of a task: TASK-ALLOC, and on cgroup v2
-// ALLOC.TASK.scope (nomad-driver-containerd, getContainerName). An allocation's id is a UUID.
+// nomadID matches the id of a task's container: TASK-ALLOC, and on cgroup v2 ALLOC.TASK.scope
+// (nomad-driver-containerd, getContainerName). An allocation's id is a UUID.
 var nomadID = sync.OnceValue(func() *regexp.Regexp {
 	const uuid = `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`
 	return regexp.MustCompile(`^(?:(.+)-(` + uuid + `)|(` + uuid + `)\.(.+?)(?:\.scope)?)$`)
 })
 
-// parseCPUSet leaves out a source with a part of a Nomad task's id if the container's id is not one: there is no such
-// cgroup. containerID has been checked, and so has no slash.
+// parseCPUSet leaves out a source with a part of a Nomad task's id if the container's id is not one. containerID has
+// no slash.
 func (s *Settings) parseCPUSet(containerID string) (err error) {
 	if s.CPUSetSource = s.Of("cpuset.source"); s.CPUSetSource.IsSet() {
 		nomad := nomadID().FindStringSubmatch(containerID)
@@ -134,14 +133,14 @@ func (s *Settings) parseLimits() (err error) {
 	return nil
 }
 
-// Value is the text of an annotation or, without it, of a runtime option. The zero value is that of neither.
+// Value is the text of an annotation or of a runtime option, or zero.
 type Value struct {
 	Key          string // which of them, for messages
 	Text         string
 	ByAnnotation bool
 }
 
-// Values are the settings of one container, unchecked.
+// Values are the unchecked settings of one container.
 type Values struct {
 	byName map[string]Value
 	id     *strings.Replacer
@@ -159,7 +158,6 @@ func (t Table) values(annotations map[string]string, o options.Options, namespac
 	return v
 }
 
-// Of returns the value of a setting.
 func (v Values) Of(name string) Value { return v.byName[name] }
 
 // Expand replaces {id} and {namespace} with those of the container.
@@ -168,12 +166,12 @@ func (v Values) Expand(text string) string { return v.id.Replace(text) }
 // IsSet reports whether there is an annotation, or an option that is not empty.
 func (v Value) IsSet() bool { return v.ByAnnotation || v.Text != "" }
 
-// Refuse returns the error for a value that is not what is allowed.
+// Refuse returns the error that names what is allowed.
 func (v Value) Refuse(allowed string) error {
 	return fmt.Errorf("%s %q: must be %s: %w", v.Key, v.Text, allowed, errdefs.ErrInvalidArgument)
 }
 
-// Needs returns the error for a value that has no effect without another setting.
+// Needs returns the error for a value without effect.
 func (v Value) Needs(annotation, option string) error {
 	other := option
 	if v.ByAnnotation {
@@ -183,7 +181,6 @@ func (v Value) Needs(annotation, option string) error {
 		v.Key, v.Text, other, errdefs.ErrInvalidArgument)
 }
 
-// Bool returns false if v is not set.
 func (v Value) Bool() (bool, error) {
 	if v.IsSet() && v.Text != "true" && v.Text != "false" {
 		return false, v.Refuse("true or false")
@@ -191,7 +188,7 @@ func (v Value) Bool() (bool, error) {
 	return v.Text == "true", nil
 }
 
-// grace reads a time that may be 0: Go's form, or a number of seconds.
+// grace reads a time or a number of seconds. 0 is allowed.
 func (v Value) grace() (time.Duration, error) {
 	d, err := time.ParseDuration(v.Text)
 	if err != nil {

@@ -19,10 +19,8 @@ import (
 	"sandbox.internal/shim/pkg/options"
 )
 
-// Prefix begins the name of each annotation.
 const Prefix = "io.containerd.sandbox.v1/"
 
-// Setting is an annotation and the runtime option that applies without it.
 type Setting struct {
 	Name    string // of the annotation, without Prefix
 	Option  string // key of the option; empty: the annotation is a pod's, and pkg/pod reads it
@@ -33,10 +31,8 @@ type Setting struct {
 	SafeValue string // the value with which it does not
 }
 
-// Table has all settings of a program.
 type Table []Setting
 
-// Core returns the settings without those of extensions.
 func Core() Table {
 	return Table{
 		// Another source may be any cgroup of the machine.
@@ -51,7 +47,6 @@ func Core() Table {
 	}
 }
 
-// Options returns the keys of the options.
 func (t Table) Options() (keys []options.Key) {
 	for _, s := range t {
 		if s.Option != "" {
@@ -61,7 +56,7 @@ func (t Table) Options() (keys []options.Key) {
 	return keys
 }
 
-// Names returns the annotations of a container without Prefix, in alphabetical order.
+// Names returns the annotations of a container without Prefix, sorted.
 func (t Table) Names() (names []string) {
 	for _, s := range t {
 		if s.Option != "" {
@@ -72,14 +67,12 @@ func (t Table) Names() (names []string) {
 	return names
 }
 
-// Unsafe returns the annotations, without Prefix, that a container may have only if the runtime option
-// AllowUnsafeAnnotations names them, in alphabetical order.
+// Unsafe returns the names, sorted, that AllowUnsafeAnnotations has to allow.
 func (t Table) Unsafe() []string {
 	return slices.DeleteFunc(slices.Clone(t), func(s Setting) bool { return !s.Unsafe }).Names()
 }
 
-// List returns the settings of a container, each with its origin: all that have an annotation, and the other options
-// that are set.
+// List returns the settings of a container with their origins, and the other options that are set.
 func (t Table) List(annotations map[string]string, o options.Options) []inspect.Setting {
 	fromOptions := cmp.Or(o.File, inspect.FromOption)
 	var list []inspect.Setting
@@ -106,8 +99,7 @@ func (t Table) List(annotations map[string]string, o options.Options) []inspect.
 	return list
 }
 
-// CheckAnnotations refuses those that nobody reads, such as misspelt ones. Those of pods and of containers are allowed on
-// both: CRI passes annotations of a pod on to its containers.
+// CheckAnnotations refuses unknown annotations. CRI passes those of a pod on to its containers.
 func (t Table) CheckAnnotations(annotations map[string]string) error {
 	var known []string
 	for _, s := range t {
@@ -122,15 +114,15 @@ func (t Table) CheckAnnotations(annotations map[string]string) error {
 	return nil
 }
 
-// libcontainerAnnotations are annotations that libcontainer reads, and those below them: properties of the container's
-// unit, which can power the machine off (CVE-2024-3154), and a file with options of CRIU, which is run as root.
+// libcontainerAnnotations are read by libcontainer, also with a suffix: properties of the unit, which can power the
+// machine off (CVE-2024-3154), and a file with options of CRIU, which is run as root.
 var libcontainerAnnotations = []string{"org.criu.config", "org.systemd.property"}
 
-// harmlessProperties of a unit change nothing but the unit. Clients set them.
+// harmlessProperties change nothing but the unit. Clients set them.
 var harmlessProperties = []string{"CollectMode", "Delegate", "KillSignal", "TimeoutStopUSec"}
 
-// scalar matches what a harmless property can be, in GVariant's text format. On other texts the parser behind
-// libcontainer never returns (a digit that is not ASCII), needs memory without bound, or panics.
+// scalar matches a harmless property in GVariant's text format. On other texts the parser of libcontainer hangs (a
+// digit that is not ASCII), needs memory without bound, or panics.
 var scalar = sync.OnceValue(func() *regexp.Regexp {
 	const number = `[+-]?(0x[0-9a-fA-F]+|[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?)`
 	const text = `'([ -&(-[\]-~]|\\[ -~])*'|"([ !#-[\]-~]|\\[ -~])*"` // printable ASCII, quotes and backslashes after one
@@ -138,7 +130,7 @@ var scalar = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^ *` + typed + `(true|false|` + number + `|` + text + `) *$`)
 })
 
-// checkUnsafe refuses unsafe annotations that are not allowed: who may create pods need not be root of the machine.
+// checkUnsafe refuses unsafe annotations that are not allowed: the creator of a pod need not be root of the machine.
 func (t Table) checkUnsafe(annotations map[string]string, o options.Options) error {
 	allowed := o.AllowUnsafeAnnotations
 	unsafe := slices.Concat(t.Unsafe(), libcontainerAnnotations)

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unixfile provides for files what package os lacks: replacement and removal without a race, locks that end
-// with a context, openat2(2). It has no state. Its only goroutines are those of [Within].
+// Package unixfile provides replacement and removal of files without a race, locks that end with a context, and
+// openat2(2). Its only goroutines are those of [Within].
 package unixfile
 
 import (
@@ -29,12 +29,10 @@ func Write(path string, data []byte) error {
 	return WriteIn(dir, filepath.Base(path), data, 0o600)
 }
 
-// WriteIn replaces the file name of dir, or makes it. A reader sees the old content or the new one, also after a crash of
-// this process; a crash of the machine may lose both. Until then the new content is in a file beside it whose name cannot
-// be guessed: clients choose the names of verdicts, for example.
+// WriteIn replaces the file name of dir, or makes it. A reader sees the old content or the new one, also after a crash
+// of this process. The temporary file's name cannot be guessed: clients choose the names of verdicts.
 func WriteIn(dir *os.Root, name string, data []byte, mode os.FileMode) error {
 	next := ".new-" + rand.Text()
-	// O_EXCL follows no link that somebody else may have put there.
 	f, err := dir.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -50,11 +48,11 @@ func WriteIn(dir *os.Root, name string, data []byte, mode os.FileMode) error {
 	return err
 }
 
-// varRun is a link to /run on most machines, as many paths of configurations say.
+// varRun is a link to /run on most machines.
 const varRun = "/var/run"
 
-// OpenDir opens a directory for files that somebody outside may name, such as one of a volume. It follows no link but
-// /var/run, and returns ELOOP: a container could make one that leads elsewhere on the host.
+// OpenDir opens a directory that somebody outside may name, such as one of a volume. It returns ELOOP for a link other
+// than /var/run: a container could make one that leads elsewhere on the host.
 func OpenDir(path string) (*os.Root, error) {
 	if below, ok := strings.CutPrefix(path+"/", varRun+"/"); ok {
 		if target, err := filepath.EvalSymlinks(varRun); err == nil {
@@ -80,7 +78,7 @@ func WriteJSON(path string, value any) error {
 	return Write(path, data)
 }
 
-// ReadJSON reads the JSON in the file at path. The error of a malformed content is no os.PathError.
+// ReadJSON reads the JSON in the file at path. Malformed content gives no os.PathError.
 func ReadJSON(path string, value any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -95,7 +93,7 @@ func ReadJSON(path string, value any) error {
 // Remove removes the file or the empty directory at path, if there is one.
 func Remove(path string) error { return removed(path, os.Remove(path)) }
 
-// RemoveAll is os.RemoveAll, but also succeeds for what is not there on a read-only file system.
+// RemoveAll is os.RemoveAll, and succeeds for an absent path on a read-only file system.
 func RemoveAll(path string) error { return removed(path, os.RemoveAll(path)) }
 
 func removed(path string, err error) error {
@@ -110,9 +108,9 @@ func removed(path string, err error) error {
 	return err
 }
 
-// Lock takes the exclusive lock of a directory (flock(2)), until unlock is called or the process ends. It tries until ctx
-// ends: flock(2) itself would wait without a bound. The waits double up to 8 ms: the delete commands of a pod's containers
-// may all wait for one, and would otherwise take its CPU time. A lock file in the directory could never be removed safely.
+// Lock takes the exclusive lock of a directory (flock(2)) until unlock or the end of the process. It polls until ctx
+// ends, every 8 ms, since the delete commands of a pod's containers may all wait. A lock file could never be removed
+// safely.
 func Lock(ctx context.Context, dir string) (unlock func(), err error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -136,14 +134,14 @@ func Lock(ctx context.Context, dir string) (unlock func(), err error) {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), d.Close())
 	}
 	return func() {
-		// Not by Close alone: a child that is being forked may hold a copy of the descriptor until it executes.
+		// Not by Close alone: a child that is being forked may have a copy of the descriptor.
 		_ = unix.Flock(int(d.Fd()), unix.LOCK_UN) // cannot fail on a lock that is held
 		_ = d.Close()                             // opened for the lock only
 	}, nil
 }
 
-// Within runs f, which asks a file system that may not answer, and returns its error. When timeout has expired, the
-// error is context.DeadlineExceeded, and f continues in a goroutine of its own until the file system answers.
+// Within runs f, which asks a file system that may not answer. After timeout the error is context.DeadlineExceeded,
+// and f continues in a goroutine until the file system answers.
 func Within(timeout time.Duration, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -160,8 +158,7 @@ func Within(timeout time.Duration, f func() error) error {
 // openTimeout bounds Openat2: others can rename without a pause.
 const openTimeout = 5 * time.Second
 
-// Openat2 is openat2(2). It tries again if a rename or a mount elsewhere on the machine got in the way of a path with
-// "..".
+// Openat2 is openat2(2). It tries again after a rename or a mount elsewhere that disturbed a path with "..".
 func Openat2(dir int, path string, how *unix.OpenHow) (fd int, err error) {
 	for start := time.Now(); ; {
 		fd, err := unix.Openat2(dir, path, how)

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package initproc gives a container a small init as its first process, which reaps orphans and forwards signals. The
-// runtime has the program ([process.Options]).
+// Package initproc makes a small init of the runtime the container's first process, which reaps orphans and forwards
+// signals.
 package initproc
 
 import (
@@ -23,7 +23,6 @@ func Extension() extension.Extension {
 			if err != nil || !on {
 				return nil, err
 			}
-			// criu cannot restore a program without a file.
 			return &extension.Part{Hook: hook{}, NoCheckpoint: "setting init = true: such a container"}, nil
 		},
 	}

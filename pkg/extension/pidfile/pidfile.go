@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pidfile writes and removes files that hold the process id of a container's init. A file with anything else is
-// neither replaced nor removed. The directory may be in a volume of the container, which may change it at any moment.
+// Package pidfile writes and removes files with the process id of a container's init. A file with anything else is
+// neither replaced nor removed. The container may change the directory at any moment, if it is in a volume.
 package pidfile
 
 import (
@@ -25,7 +25,7 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// Extension returns the extension pid-file. A file is written before init is reported to anybody.
+// Extension returns the extension pid-file. The file is written before init is reported to anybody.
 func Extension() extension.Extension {
 	return extension.Extension{
 		Name:     "pid-file",
@@ -88,7 +88,7 @@ func (h *hook) Removed() error {
 	return removeFile(h.setting.Text, h.pid)
 }
 
-// write makes a pid file, or replaces one. The file has mode 0644 and no newline, like those of runc and containerd.
+// write makes or replaces a pid file, with mode 0644 and no newline, like those of runc and containerd.
 func write(dir *os.Root, name string, pid int) error {
 	if _, err := read(dir, name); err != nil {
 		return err
@@ -96,8 +96,8 @@ func write(dir *os.Root, name string, pid int) error {
 	return unixfile.WriteIn(dir, name, []byte(strconv.Itoa(pid)), 0o644)
 }
 
-// removeFile removes the pid file at path, unless the file holds another pid and so is another container's. The pid is
-// 0 if the shim died before it recorded the pid.
+// removeFile removes the pid file at path, unless it has another container's pid. pid is 0 if the shim died before it
+// recorded the pid.
 func removeFile(path string, pid int) error {
 	err := in(path, func(dir *os.Root, name string) error { return remove(dir, name, pid) })
 	if isElsewhere(err) {
@@ -126,18 +126,16 @@ func in(path string, f func(dir *os.Root, name string) error) error {
 	return nil
 }
 
-// isElsewhere reports whether err says that the directory is not there, or behind a link, or that something else is at
-// the path of the pid file.
+// isElsewhere reports whether the directory is absent or behind a link, or something else is at the path.
 func isElsewhere(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
 		errdefs.IsInvalidArgument(err)
 }
 
-// digits are the most that a pid file has.
+// digits is the longest pid's number of digits.
 const digits = 10
 
-// read reads a pid file: at most ten digits, and perhaps a newline. No file gives 0. The error for anything else is
-// errdefs.ErrInvalidArgument.
+// read reads a pid file, with or without a newline. No file gives 0, anything else errdefs.ErrInvalidArgument.
 func read(dir *os.Root, name string) (int, error) {
 	info, err := dir.Lstat(name)
 	if errors.Is(err, os.ErrNotExist) {
@@ -145,7 +143,7 @@ func read(dir *os.Root, name string) (int, error) {
 	}
 	var data []byte
 	if err == nil && info.Mode().IsRegular() { // to open a device can have effects
-		// The owner of the directory may put a link or a pipe there at any moment.
+		// The owner of the directory may put a link or a pipe there.
 		var f *os.File
 		if f, err = dir.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err == nil {
 			defer f.Close() //nolint:errcheck // opened for reading only
