@@ -49,6 +49,7 @@ type Daemon struct {
 // umask is the shim's: directories that it makes for containers are for all of their users.
 const umask = 0o022
 
+// Program is the name of this program, which ps shows.
 const Program = "containerd-shim-sandbox-v1"
 
 // Args are the arguments of the command line.

@@ -37,6 +37,7 @@ type State struct {
 	Members map[string]Member `json:",omitempty"` // what else the shim has, by id, if it was started for this one
 }
 
+// Member is a container of a shim that was started for another container or a pod.
 type Member struct {
 	Bundle string
 	Root   string // State.Root, should the bundle be gone

@@ -62,6 +62,7 @@ func (l List) Settings() settings.Table {
 	return table
 }
 
+// New returns what a container has of the extensions.
 func (l List) New(values settings.Values) (parts []*Part, err error) {
 	for _, e := range l {
 		part, err := e.New(values)

@@ -53,6 +53,7 @@ type Options struct {
 	File     string            `json:"-"` // the default configuration file; empty for options of containerd
 }
 
+// Key is the key of an option in [Options.Settings].
 type Key struct {
 	Name string
 	Bool bool // the value is true or false in TOML, and not a string

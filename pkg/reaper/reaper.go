@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Reaper tells the shim's own children from those it adopted.
 type Reaper struct {
 	mu sync.Mutex
 	// +checklocks:mu

@@ -158,6 +158,7 @@ func (t Table) values(annotations map[string]string, o options.Options, namespac
 	return v
 }
 
+// Of returns the value of a setting.
 func (v Values) Of(name string) Value { return v.byName[name] }
 
 // Expand replaces {id} and {namespace} with those of the container.
@@ -181,6 +182,7 @@ func (v Value) Needs(annotation, option string) error {
 		v.Key, v.Text, other, errdefs.ErrInvalidArgument)
 }
 
+// Bool returns false if v is not set.
 func (v Value) Bool() (bool, error) {
 	if v.IsSet() && v.Text != "true" && v.Text != "false" {
 		return false, v.Refuse("true or false")

@@ -19,8 +19,10 @@ import (
 	"sandbox.internal/shim/pkg/options"
 )
 
+// Prefix begins the name of each annotation.
 const Prefix = "io.containerd.sandbox.v1/"
 
+// Setting is an annotation and the runtime option that applies without it.
 type Setting struct {
 	Name    string // of the annotation, without Prefix
 	Option  string // key of the option; empty: the annotation is a pod's, and pkg/pod reads it
@@ -31,8 +33,10 @@ type Setting struct {
 	SafeValue string // the value with which it does not
 }
 
+// Table has all settings of a program.
 type Table []Setting
 
+// Core returns the settings without those of extensions.
 func Core() Table {
 	return Table{
 		// Another source may be any cgroup of the machine.
@@ -47,6 +51,7 @@ func Core() Table {
 	}
 }
 
+// Options returns the keys of the options.
 func (t Table) Options() (keys []options.Key) {
 	for _, s := range t {
 		if s.Option != "" {

@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sink is where a copier writes what it read.
+// sink takes the bytes of a copier.
 type sink interface {
-	// Write blocks until the reader has room, or until Close, which makes it return os.ErrClosed.
+	// Write blocks until the reader has room. Close makes it return os.ErrClosed.
 	io.WriteCloser
-	// end closes the sink when its reader has everything, or when ctx ends. The error says which bytes nobody read.
+	// end closes the sink when its reader has everything, or when ctx ends. The error names bytes that nobody read.
 	end(ctx context.Context) error
 }
 
@@ -32,22 +32,18 @@ func (discard) Write(b []byte) (int, error) { return len(b), nil }
 func (discard) end(context.Context) error   { return nil }
 func (discard) Close() error                { return nil }
 
-// bufferSize is the default capacity of a pipe: one read can empty it.
 const bufferSize = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// unknown is a mark that is not reached.
 const unknown = math.MaxInt64
 
-// Phases of a copier.
 const (
 	copying = iota
 	ending  // nothing more is read; the sink may wait for its reader
 	ended
 )
 
-// copier copies one stream.
 type copier struct {
 	name      string
 	from      *pipeEnd
@@ -114,8 +110,8 @@ func (c *copier) copy() error {
 	}
 }
 
-// take waits for bytes and reads them. The error is io.EOF at the end. Copying gives 0.9 GB/s. splice(2) gives 1.2, but
-// holds both pipes' locks at once: a process that blocks its own pipe would block containerd, which cannot be killed.
+// take waits for bytes and reads them. The error is io.EOF at the end. splice(2) is a third faster, but holds the
+// locks of both pipes: a process that blocks its own pipe would block containerd.
 func (c *copier) take() (buf *[bufferSize]byte, n int, err error) {
 	for {
 		waitErr := c.from.conn.Read(func(fd uintptr) bool {
@@ -132,7 +128,7 @@ func (c *copier) take() (buf *[bufferSize]byte, n int, err error) {
 	}
 }
 
-// tryRead reads once. Neither bytes nor an error means that there was nothing to read.
+// tryRead reads once, and returns neither bytes nor an error if there was nothing to read.
 func (c *copier) tryRead(fd int) (*[bufferSize]byte, int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -147,8 +143,8 @@ func (c *copier) tryRead(fd int) (*[bufferSize]byte, int, error) {
 	nothing := errors.Is(err, unix.EAGAIN) || c.terminal && errors.Is(err, unix.EIO)
 	switch {
 	case err == nil, nothing && c.terminal && exited:
-		// A terminal ends with its process, whoever else has it open, as with the runc shim (process/exec.go,
-		// setExited). The kernel returns all that was written before either error (drivers/tty/n_tty.c, n_tty_read).
+		// A terminal ends with its process, as with the runc shim (process/exec.go, setExited). The kernel returns all that
+		// was written before either error (drivers/tty/n_tty.c, n_tty_read).
 		return nil, 0, io.EOF
 	case nothing: // EIO while nobody has the terminal open, which a process may open again, as systemd does
 		return nil, 0, nil
@@ -156,7 +152,7 @@ func (c *copier) tryRead(fd int) (*[bufferSize]byte, int, error) {
 	return nil, 0, os.NewSyscallError("read", err)
 }
 
-// setExited tells c that the process has exited, which ends a terminal: it is read once more.
+// setExited ends a terminal after another read.
 func (c *copier) setExited() {
 	c.exited.Store(true)
 	if c.terminal {
@@ -164,16 +160,14 @@ func (c *copier) setExited() {
 	}
 }
 
-// longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// produced returns how much was taken from the source plus what is in it. It waits while a process keeps the pipe
-// locked. A terminal has more buffers than it counts.
+// produced returns how much was taken from the source plus what is in it, except for a terminal, which has more
+// buffers. It waits while a process keeps the pipe locked.
 func (c *copier) produced() int64 {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	left := 0
-	// Control fails when c has ended: then nothing is left.
 	_ = c.from.conn.Control(func(fd uintptr) {
 		if n, err := unix.IoctlGetInt(int(fd), fionread); err == nil && !c.terminal {
 			left = n

@@ -14,10 +14,9 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// Drain waits, after the process has exited, until every output has ended and what was written is delivered, or until
-// ctx ends: an output that other processes hold, such as a daemon that an exec left behind, may never end. The error
-// says which bytes were not delivered. An output that other processes hold is delivered if DrainMayStop said so; bytes
-// in the pipe of a logging binary are.
+// Drain waits, after the exit of the process, until what it wrote is delivered and every output has ended, or until
+// ctx ends: a daemon that an exec left behind may hold an output for ever. The error names bytes that were not
+// delivered, except in the pipe of a logging binary.
 func (s *Streams) Drain(ctx context.Context) error {
 	if s.keepUnread > 0 {
 		defer time.AfterFunc(s.keepUnread, s.giveUpUnread).Stop()
@@ -41,8 +40,7 @@ func (s *Streams) Drain(ctx context.Context) error {
 	return err
 }
 
-// giveUpUnread abandons the outputs that have no reader. What is written to them from now on is refused, so that
-// processes that hold them neither block nor die.
+// giveUpUnread abandons the outputs that have no reader. Processes that hold them then neither block nor die.
 func (s *Streams) giveUpUnread() {
 	s.release(fmt.Errorf("nobody came within %v: %w", s.keepUnread, errdefs.ErrDataLoss))
 	for _, c := range s.outputCopiers() {
@@ -52,9 +50,9 @@ func (s *Streams) giveUpUnread() {
 	}
 }
 
-// DrainMayStop reports whether Drain waits only for the last bytes in fifos that nobody has open for reading or, with
-// held, for a logging binary that has everything, or for outputs that other processes hold and whose content at the
-// first such call is delivered.
+// DrainMayStop reports whether Drain waits only for the last bytes in fifos without a reader or, with held, for a
+// logging binary that has everything, or for outputs that other processes hold and whose content at the first such
+// call is delivered.
 func (s *Streams) DrainMayStop(held bool) bool {
 	may := true
 	for _, c := range s.outputCopiers() {
@@ -69,7 +67,7 @@ func (s *Streams) outputCopiers() []*copier {
 	return s.copiers
 }
 
-// markTimeout bounds how long one call of DrainMayStop waits for the content of a pipe, which a later call may know.
+// markTimeout bounds the wait for the content of a pipe, which a later DrainMayStop may know.
 const markTimeout = 10 * time.Millisecond
 
 func (c *copier) mayStop(held bool) bool {
@@ -91,8 +89,7 @@ func (c *copier) mayStop(held bool) bool {
 	return c.written.Load() >= c.mark.Load()
 }
 
-// drainError returns the error of Drain for the output of c, or nil. cause is the reason to give up on an output that
-// has not ended.
+// drainError returns the error of Drain for one output, or nil. cause is why Drain gave up.
 func (c *copier) drainError(cause error) error {
 	phase, lost, written := c.phase.Load(), c.lost.Load(), c.written.Load()
 	_, isLogger := c.to.(*loggerInput)
@@ -118,7 +115,7 @@ type Output struct {
 	Dropped int64 // the part beyond Config.MaxOutput
 }
 
-// lookTimeout bounds how long Written waits for the content of one pipe.
+// lookTimeout bounds the wait of Written for the content of one pipe.
 const lookTimeout = 500 * time.Millisecond
 
 // Written returns how much the process has written to stdout and stderr. It takes two lookTimeout at most.

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bounds limit how long a logging binary is waited for.
+// bounds limit the waits for a logging binary.
 type bounds struct {
 	ready time.Duration // until it says that it is ready
 	leave time.Duration // from Close until SIGTERM
@@ -26,8 +26,8 @@ type bounds struct {
 }
 
 // logger is the logging binary of one process (containerd docs and core/runtime/v2/logging). It reads stdout as
-// descriptor 3 and stderr as 4, and signals on 5 that it is ready. The output is copied into these: the process neither
-// dies nor blocks when the binary has exited or closed one of the two, and a terminal works in the same way.
+// descriptor 3 and stderr as 4, and signals on 5 that it is ready. The output is copied, so that the process neither
+// dies nor blocks with the binary, and may have a terminal.
 type logger struct {
 	cmd    *exec.Cmd
 	bounds bounds
@@ -36,13 +36,12 @@ type logger struct {
 	exited chan struct{}   // closed once, when the binary has been waited for
 }
 
-// loggerInput is the sink of one stream.
 type loggerInput struct {
 	*pipeEnd
 	exited <-chan struct{} // of the logger
 }
 
-// end closes the stream and waits for the binary, which is still reading.
+// end closes the stream and waits for the binary.
 func (i *loggerInput) end(ctx context.Context) error {
 	_ = i.Close() // a pipe has no late errors
 	select {
@@ -52,14 +51,13 @@ func (i *loggerInput) end(ctx context.Context) error {
 	return nil
 }
 
-// startLogger runs the binary and waits until it is ready. After an error nothing is left of it, unless SIGKILL fails
-// to end it.
+// startLogger runs the binary and waits until it is ready. An error leaves nothing, unless SIGKILL fails.
 func startLogger(ctx context.Context, l location, c Config) (_ *logger, err error) {
 	if c.Host == nil {
 		return nil, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
 	}
 	g := &logger{cmd: exec.Command(l.path, l.args...), bounds: c.Host.bounds, exited: make(chan struct{})}
-	// Its environment has nothing else, as with the runc shim (process/io_util.go, NewBinaryCmd).
+	// The environment is the runc shim's (process/io_util.go, NewBinaryCmd).
 	g.cmd.Env = []string{"CONTAINER_ID=" + c.ID, "CONTAINER_NAMESPACE=" + c.Host.Namespace}
 	var ours [3]*pipeEnd
 	defer func() {
@@ -92,8 +90,7 @@ func startLogger(ctx context.Context, l location, c Config) (_ *logger, err erro
 	return g, nil
 }
 
-// start starts the binary. The reaper is suspended until it knows that the child has a waiter. cmd.Start itself waits
-// for a child that finds no program to run.
+// start starts the binary, with the reaper suspended until the child has a waiter.
 func (g *logger) start(children Children) error {
 	defer children.Suspend()()
 	if err := g.cmd.Start(); err != nil {
@@ -108,7 +105,7 @@ func (g *logger) start(children Children) error {
 	return nil
 }
 
-// awaitReady waits for a byte or for the end of the pipe. With confirm the end does not count as ready.
+// awaitReady waits for a byte or, without confirm, for the end of the pipe.
 func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) error {
 	ctx, cancel := context.WithTimeout(ctx, g.bounds.ready)
 	defer cancel()
@@ -122,7 +119,7 @@ func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) e
 	case !errors.Is(err, io.EOF):
 		return fmt.Errorf("wait for its ready sign: %w", err)
 	}
-	// If the process has ended, its status was set before its files were closed, so this does not change it.
+	// The kill does not change the status of a binary that closed its files by its end.
 	if err := g.kill(); err != nil {
 		return err
 	}
@@ -130,8 +127,8 @@ func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) e
 		g.cmd.ProcessState, errdefs.ErrFailedPrecondition)
 }
 
-// stop makes the binary, whose inputs are closed, exit: by SIGTERM after bounds.leave, or immediately if it did not
-// read what there was while Drain waited, and by SIGKILL after bounds.term. The error says what may be lost.
+// stop ends the binary, whose inputs are closed: by SIGTERM after bounds.leave, or immediately if Drain's time was not
+// enough, and by SIGKILL after bounds.term. The error says what may be lost.
 func (g *logger) stop() error {
 	leave := g.bounds.leave
 	if g.late.Load() {
@@ -152,8 +149,7 @@ func (g *logger) stop() error {
 	return nil
 }
 
-// kill returns an error if SIGKILL does not end the binary in time, for example because the binary waits for a file
-// system that does not answer.
+// kill returns an error if SIGKILL does not end the binary in time, as in a file system that does not answer.
 func (g *logger) kill() error {
 	_ = g.cmd.Process.Kill() // it may be dead already
 	if !g.hasExited(closeTimeout) {
@@ -163,7 +159,6 @@ func (g *logger) kill() error {
 	return nil
 }
 
-// hasExited waits for the exit of the binary.
 func (g *logger) hasExited(timeout time.Duration) bool {
 	select {
 	case <-g.exited:

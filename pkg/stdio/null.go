@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nullMount is a read-only mount of the host's /dev/null that is nowhere in the file system. Through its descriptors
-// data can be written, but nobody can change the mode or the owner of the host's device, as root of a container could
-// who has it as a standard stream.
+// nullMount is a read-only mount of the host's /dev/null outside of the file system. Root of a container, who has it
+// as a standard stream, can change neither the mode nor the owner of the host's device.
 type nullMount struct {
 	mu sync.Mutex
 	// +checklocks:mu
@@ -22,8 +21,7 @@ type nullMount struct {
 
 var null nullMount
 
-// open opens the device. Before Linux 5.12, and for a shim that may not mount, or not open what is nowhere, the device
-// is opened where the host has it.
+// open opens the device. Before Linux 5.12, and for a shim that may not mount, it is the host's.
 func (n *nullMount) open(flags int) (*os.File, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -49,8 +47,8 @@ func mountNull() int {
 	if err != nil {
 		return 0
 	}
-	// The kernel takes the mount out of its namespace then. Otherwise anybody who has a descriptor of the device and
-	// makes a user namespace could move it and change its flags.
+	// The kernel then takes the mount out of its namespace. Otherwise a process with a descriptor and a user namespace
+	// could move the mount and change its flags.
 	defer unix.Close(tree) //nolint:errcheck // as above
 	readonly := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	if unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &readonly) != nil {

@@ -21,13 +21,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// location is where a stream leads.
 type location struct {
 	scheme, path string
 	args         []string // of a logging binary: each key, in their order, and its first value
 }
 
-// parse parses a name. A name without a scheme is a path, whose characters have no special meaning.
+// parse parses a name. A name without a scheme is a literal path.
 func parse(uri string) (l location, err error) {
 	defer func() {
 		if err != nil {
@@ -62,7 +61,7 @@ func parse(uri string) (l location, err error) {
 
 func (l location) binary() bool { return l.scheme == "binary" || l.scheme == "binary-v2" }
 
-// openOutput opens what the output with index i, stdout or stderr, leads to.
+// openOutput opens stdout or stderr, by its index.
 func (s *Streams) openOutput(ctx context.Context, c Config, i int, uri string) error {
 	l, err := parse(uri)
 	if err != nil {
@@ -87,9 +86,9 @@ func (s *Streams) openOutput(ctx context.Context, c Config, i int, uri string) e
 	return nil
 }
 
-// openFileOutput opens a log file, and creates it and its directory if needed, with the modes of the runc shim
-// (containerd-shim-runc-v2/process/io.go, createIO). stdout and stderr may name the same file, since appends are
-// atomic. It does not wait even if path turns out to be a fifo without reader.
+// openFileOutput opens a log file, and creates it and its directory with the modes of the runc shim (process/io.go,
+// createIO). Appends are atomic, so stdout and stderr may name the same file. It does not wait for the reader of a
+// fifo.
 func (c Config) openFileOutput(path string) (sink, error) {
 	umask := 0
 	if c.Host != nil {
@@ -105,8 +104,7 @@ func (c Config) openFileOutput(path string) (sink, error) {
 	return newPipeEnd(fd, path), nil
 }
 
-// input is the fifo that stdin comes from. containerd's client makes the fifos before it sends Create (pkg/cio,
-// openFifos), so none is made here.
+// input is the fifo of stdin, which containerd's client makes before it sends Create (pkg/cio, openFifos).
 type input struct {
 	path     string
 	*pipeEnd          // nil before open
@@ -132,7 +130,6 @@ func openInput(uri string) (*input, error) {
 	return &input{path: l.path}, nil
 }
 
-// open opens both ends. The first reader lets a waiting writer go on (fifo(7)).
 func (i *input) open() error {
 	r, err := openFD(i.path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -152,20 +149,20 @@ func (i *input) Close() error {
 	return errors.Join(i.pipeEnd.Close(), i.hold.Close())
 }
 
-// fifoOutput is a fifo that stdout or stderr leads to. The reading end keeps the fifo alive while there is no reader: a
-// write gets no EPIPE, and what was written stays. One descriptor for both ends would wake the poller for every byte
-// written, and could not tell whether there is another reader (see unread).
+// fifoOutput is a fifo of stdout or stderr. The reading end hold keeps the content while there is no reader. One
+// descriptor for both ends would wake the poller for every byte written, and could not tell whether there is another
+// reader.
 type fifoOutput struct {
 	*pipeEnd
 	hold *os.File
 }
 
-// readerPatience bounds the wait for the reader of an output: a client opens the fifo while it sends its request, and
-// drops what it could not open before the process ended. The runc shim waits without a bound.
+// readerPatience bounds the wait for the reader of an output, which opens the fifo while its request is sent. The runc
+// shim waits without a bound.
 const readerPatience = time.Second
 
-// openFifoOutput opens a fifo, and waits for its reader. A path without a scheme may also name a file or a device,
-// which is then appended to, as the runc shim does (containerd-shim-runc-v2/process/io.go, copyPipes).
+// openFifoOutput opens a fifo, and waits for its reader. Like the runc shim (process/io.go, copyPipes) it appends to a
+// file or a device at a path without a scheme.
 func (c Config) openFifoOutput(ctx context.Context, path string) (sink, error) {
 	const flags = unix.O_WRONLY | unix.O_APPEND | unix.O_NONBLOCK
 	ctx, cancel := context.WithTimeout(ctx, readerPatience)
@@ -201,8 +198,8 @@ func (c Config) openFifoOutput(ctx context.Context, path string) (sink, error) {
 	return out, nil
 }
 
-// openHold opens the other end of a fifo, of which one is open already, so that it does not wait. The file is blocking,
-// and so not in the poller, which would wake for every byte that passes.
+// openHold opens the other end of an open fifo, so that it does not wait. The file is blocking, and so not in the
+// poller, which would wake for every byte.
 func openHold(path string, flags int) (*os.File, error) {
 	fd, err := openFD(path, flags, 0)
 	if err != nil {
@@ -211,11 +208,10 @@ func openHold(path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Close implements sink.
 func (o *fifoOutput) Close() error { return errors.Join(o.pipeEnd.Close(), o.hold.Close()) }
 
-// end leaves what is in the fifo to its reader and closes it. A fifo that nobody has open loses its content, so without
-// a reader it stays open until one comes or ctx ends.
+// end leaves the content to the reader and closes the fifo. A fifo that nobody has open loses its content, so it stays
+// open until a reader comes or ctx ends.
 func (o *fifoOutput) end(ctx context.Context) error {
 	defer o.Close()    //nolint:errcheck // closing a fifo reports nothing of use
 	_ = o.hold.Close() // from now on every reader is somebody else
@@ -227,8 +223,7 @@ func (o *fifoOutput) end(ctx context.Context) error {
 	return nil
 }
 
-// awaitReader returns when somebody has opened the fifo for reading. A writer learns this from the kernel in only one
-// way: by an open that blocks a thread until the first reader comes. No poll shows it.
+// awaitReader waits for a reader. The kernel shows one to a writer only by an open(2) that blocks.
 func (o *fifoOutput) awaitReader(ctx context.Context) error {
 	_ = o.conn.Control(func(fd uintptr) { // Close ends ctx before it waits for this
 		w, err := fifo.OpenFifo(ctx, fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY, 0)
@@ -241,10 +236,8 @@ func (o *fifoOutput) awaitReader(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// unread returns how many bytes are in the fifo while nobody has it open for reading. It is called after hold was
-// closed.
+// unread returns how many bytes are in a fifo without a reader, after hold was closed.
 func (o *fifoOutput) unread() (n int) {
-	// Control fails only when the file is closed, and then nothing is left.
 	_ = o.conn.Control(func(fd uintptr) {
 		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 		if _, err := unix.Poll(p, 0); err == nil && p[0].Revents&unix.POLLERR != 0 { // POLLERR: no reader
@@ -254,8 +247,7 @@ func (o *fifoOutput) unread() (n int) {
 	return n
 }
 
-// unusable adds a class to an error in opening what the caller named. The class is not ErrNotFound, which containerd
-// takes for a missing task.
+// unusable adds a class other than ErrNotFound, which containerd takes for a missing task.
 func unusable(err error) error {
 	if errors.Is(err, unix.ENOSPC) { // pkg/service adds the class
 		return err

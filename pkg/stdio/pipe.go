@@ -15,25 +15,24 @@ import (
 	"sandbox.internal/shim/pkg/idmap"
 )
 
-// fionread asks how many bytes a pipe holds (FIONREAD, which golang.org/x/sys has under its terminal name only).
+// fionread is FIONREAD, which golang.org/x/sys has under its terminal name only.
 const fionread = unix.TIOCINQ
 
-// pipeEnd is a non-blocking file: the shim's end of a pipe or a fifo, a terminal's master, or an output file, which is
-// not in the poller and never blocks. It is read by raw calls inside conn, so that a waiting goroutine holds no buffer.
+// pipeEnd is a non-blocking file: the shim's end of a pipe or a fifo, a terminal's master, or an output file. It is
+// read by raw calls inside conn, so that a waiting goroutine holds no buffer.
 type pipeEnd struct {
 	file *os.File
 	conn syscall.RawConn
 	name string // in errors
 }
 
-// newPipeEnd takes over fd, which must be non-blocking.
+// newPipeEnd takes over the non-blocking fd.
 func newPipeEnd(fd int, name string) *pipeEnd {
 	f := os.NewFile(uintptr(fd), name)
 	conn, _ := f.SyscallConn() // fails only for a file that is nil
 	return &pipeEnd{f, conn, name}
 }
 
-// Close wakes every goroutine that waits in a read or a write.
 func (p *pipeEnd) Close() error {
 	if p == nil {
 		return nil
@@ -41,8 +40,8 @@ func (p *pipeEnd) Close() error {
 	return p.file.Close()
 }
 
-// Write implements sink. Unlike that of os.File it waits for a terminal whose output is stopped, where the kernel
-// writes nothing and reports no error.
+// Write implements sink. Unlike an os.File it waits for a stopped terminal, where the kernel writes nothing and
+// reports no error.
 func (p *pipeEnd) Write(b []byte) (n int, err error) {
 	waitErr := p.conn.Write(func(fd uintptr) bool {
 		for n < len(b) {
@@ -65,8 +64,7 @@ func (p *pipeEnd) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// closedError returns os.ErrClosed for the error of a RawConn whose file was closed, which has no public name. The only
-// other error is os.ErrDeadlineExceeded.
+// closedError returns os.ErrClosed for the nameless error of a RawConn whose file was closed.
 func closedError(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
@@ -74,7 +72,6 @@ func closedError(err error) error {
 	return fmt.Errorf("%w (%w)", os.ErrClosed, err)
 }
 
-// end closes the file. The other side can still read what a pipe holds.
 func (p *pipeEnd) end(context.Context) error {
 	_ = p.file.Close() // a late write error of a log file has no one to go to
 	return nil
@@ -82,8 +79,8 @@ func (p *pipeEnd) end(context.Context) error {
 
 func ownOwner() idmap.Owner { return idmap.Owner{UID: os.Geteuid(), GID: os.Getegid()} }
 
-// newPipe makes a pipe of which the process gets the end with the given index, as in pipe(2): 0 for its stdin, 1 for an
-// output. Only the shim's end is non-blocking.
+// newPipe makes a pipe of which the process gets the end with the index: 0 for its stdin, 1 for an output. Only the
+// shim's end is non-blocking.
 func newPipe(o idmap.Owner, index int) (theirs *os.File, ours *pipeEnd, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {

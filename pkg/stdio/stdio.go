@@ -35,8 +35,8 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// Config names the streams as containerd's CreateTaskRequest and ExecProcessRequest do. An empty name stands for no
-// stream: the process reads and writes /dev/null.
+// Config names the streams as containerd's CreateTaskRequest and ExecProcessRequest do. Without a name the process has
+// /dev/null.
 type Config struct {
 	Stdin    string
 	Stdout   string
@@ -51,7 +51,7 @@ type Config struct {
 	readersLater bool // for tests whose readers come after Open, which does not wait for them
 }
 
-// Host is what the streams of all processes of a shim share.
+// Host is shared by the streams of all processes of a shim.
 type Host struct {
 	Namespace string   // containerd's
 	Children  Children // with which logging binaries are registered
@@ -59,8 +59,8 @@ type Host struct {
 	bounds    bounds   // of logging binaries
 }
 
-// NewHost returns a Host with the shim's umask. CRI gives a whole Delete 10 s, less than the 12 s for which the runc
-// shim waits after SIGTERM (containerd-shim-runc-v2/process/io.go, binaryIO).
+// NewHost returns a Host with the shim's umask. CRI gives a Delete 10 s, less than the runc shim's wait of 12 s after
+// SIGTERM (process/io.go, binaryIO).
 func NewHost(namespace string, children Children) *Host {
 	return &Host{
 		Namespace: namespace, Children: children,
@@ -68,7 +68,7 @@ func NewHost(namespace string, children Children) *Host {
 	}
 }
 
-// Children keeps the reaper of orphans away from a child that has a waiter. reaper.Reaper implements and documents it.
+// Children is a reaper.Reaper.
 type Children interface {
 	Suspend() (resume func())
 	Register(pid int) bool
@@ -106,10 +106,10 @@ type Streams struct {
 
 var outputNames = [...]string{"stdout", "stderr"}
 
-// Open opens every stream of c, or none. It waits for the reader of an output fifo for a second at most, for a logging
-// binary to be ready for ten seconds at most, and for neither after ctx ends. The pipes that the process gets belong to
-// o, so that it may open /proc/self/fd/1 again in a user namespace. The error is errdefs.ErrInvalidArgument for a name
-// that is not understood, and errdefs.ErrFailedPrecondition for a fifo or a program that is absent or of another kind.
+// Open opens every stream of c, or none. It waits a second at most for the reader of an output fifo, and ten for a
+// logging binary, but not after ctx ends. The pipes of the process belong to o, so that it may open /proc/self/fd/1
+// again in a user namespace. A wrong name is errdefs.ErrInvalidArgument; an absent or unsuitable fifo or program is
+// errdefs.ErrFailedPrecondition.
 func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -144,8 +144,8 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 	return s, err
 }
 
-// openBinary starts a logging binary. It takes both outputs, whatever stderr names, as with the runc shim
-// (process/io.go, createIO).
+// openBinary starts a logging binary for both outputs, whatever stderr names, as the runc shim does (process/io.go,
+// createIO).
 func (s *Streams) openBinary(ctx context.Context, l location, c Config) (err error) {
 	if s.binary, err = startLogger(ctx, l, c); err != nil {
 		return err
@@ -184,14 +184,13 @@ func (s *Streams) openChild(o idmap.Owner) (err error) {
 	return nil
 }
 
-// Child returns what the process gets as descriptors 0, 1 and 2, nil with a terminal. They are open until Started or
-// Close.
+// Child returns descriptors 0, 1 and 2 of the process, nil with a terminal. They are open until Started or Close.
 func (s *Streams) Child() (stdin, stdout, stderr *os.File) {
 	return s.child[0], s.child[1], s.child[2]
 }
 
-// ConsoleSocket returns the socket over which the OCI runtime sends the master of the terminal that it made (runc
-// docs/terminals.md, detached mode), or nil without a terminal. It is open until Started or Close.
+// ConsoleSocket returns the socket to which the OCI runtime sends the terminal's master (runc docs/terminals.md,
+// detached mode), or nil without a terminal. It is open until Started or Close.
 func (s *Streams) ConsoleSocket() *os.File {
 	if s.terminal == nil {
 		return nil
@@ -200,7 +199,7 @@ func (s *Streams) ConsoleSocket() *os.File {
 }
 
 // Started is called once, after the process was created. It closes the process's ends, receives the master of a
-// terminal until ctx ends, and starts the copying of the outputs. After an error nothing is copied; Close is still due.
+// terminal until ctx ends, and starts the copying of the outputs. After an error Close is still due.
 func (s *Streams) Started(ctx context.Context) (err error) {
 	s.mu.Lock()
 	if s.started || s.closed {
@@ -208,7 +207,7 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 		return fmt.Errorf("start copying the streams: already started or closed: %w", errdefs.ErrFailedPrecondition)
 	}
 	s.started = true
-	// With our copies open the pipes would never end. This waits for a process that has reopened its pipe and locked it.
+	// With these copies open the pipes would never end. A process that has locked its pipe delays the close.
 	s.copying.Go(func() {
 		for _, f := range s.child {
 			_ = f.Close() // fails if it is nil or a Close was faster
@@ -242,9 +241,9 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 	return nil
 }
 
-// OpenStdin starts the copying of stdin, for which a client that writes waits. It is called once, after Started, when
-// State finds the process: nerdctl sends no CloseIO if there is no task at the end of its input (pkg/taskutil,
-// StdinCloser). After an error a process without a terminal sees the end of its stdin.
+// OpenStdin starts the copying of stdin. It is called once, after Started, when State finds the process: nerdctl sends
+// no CloseIO if there is no task at the end of its input (pkg/taskutil, StdinCloser). After an error a process without
+// a terminal sees the end of its stdin.
 func (s *Streams) OpenStdin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,9 +268,9 @@ func (s *Streams) copy(c *copier) {
 	s.copying.Go(c.run) // ends with its source or what it leads to, or in Close, which joins it
 }
 
-// CloseStdin lets the stdin of the process end when every client has closed the fifo, as with the runc shim
-// (containerd-shim-runc-v2/process/init.go, openStdin). A terminal in line mode gets its end-of-file character. Before
-// OpenStdin, the end is kept until then. It may be called again, or without stdin.
+// CloseStdin ends the stdin of the process when every client has closed the fifo, as with the runc shim
+// (process/init.go, openStdin). A terminal in line mode gets its end-of-file character. Before OpenStdin, the end is
+// kept until then. It may be called again, or without stdin.
 func (s *Streams) CloseStdin() error {
 	if s.input == nil {
 		return nil
@@ -288,11 +287,10 @@ func errClosed(op string) error {
 	return fmt.Errorf("%s: the streams are closed: %w", op, errdefs.ErrFailedPrecondition)
 }
 
-// closeTimeout bounds how long Close waits for a pipe whose lock somebody keeps.
+// closeTimeout bounds Close's wait for a pipe that a process keeps locked.
 const closeTimeout = time.Second
 
-// Close stops the copying and releases everything. Output that was not delivered is lost: call Drain first. Each Close
-// returns after the goroutines have ended or closeTimeout, and after logger.stop.
+// Close stops the copying and releases everything. Output that was not delivered is lost: call Drain first.
 func (s *Streams) Close() (err error) {
 	s.closing.Do(func() { err = s.close() })
 	return err
@@ -310,7 +308,7 @@ func (s *Streams) close() error {
 		}
 	}
 	for _, f := range files {
-		// This wakes the goroutines that wait on the file, and waits for those that are inside a call.
+		// Close wakes the goroutines that wait on the file, and waits for those inside a call.
 		s.copying.Go(func() { _ = f.Close() }) // whatever is nil or closed; a late write error has no one to go to
 	}
 	if unixfile.Within(closeTimeout, func() error { s.copying.Wait(); return nil }) != nil {

@@ -16,13 +16,11 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// consoleTimeout bounds the wait for the terminal's master. Unless the runtime is broken, it sent the master before it
-// reported the process as created.
+// consoleTimeout bounds the wait for the terminal's master, which the runtime sends before create returns.
 const consoleTimeout = 10 * time.Second
 
-// terminal is the terminal of a process, before its master is received. The master is read through Go's poller, which
-// is edge-triggered, as containerd/console's Epoller is: a master answers EIO and stays ready while nobody has the
-// terminal open, so that a level-triggered poll would spin.
+// terminal is a terminal until its master is received. The master is read through Go's edge-triggered poller, like
+// that of containerd/console: without a process that has the terminal open, a level-triggered poll would spin.
 type terminal struct {
 	socket *pipeEnd // ours
 	peer   *os.File // the runtime's
@@ -39,10 +37,9 @@ func newTerminal() (*terminal, error) {
 	return &terminal{newPipeEnd(p[1], "console socket"), os.NewFile(uintptr(p[0]), "runtime's end")}, nil
 }
 
-// receive waits for the master. It closes the socket.
 func (t *terminal) receive(ctx context.Context) (*pipeEnd, error) {
 	defer t.socket.Close() //nolint:errcheck // nothing more is expected from it
-	// With our copy of the runtime's end open, the stream would not end when the runtime does.
+	// With this copy open, the end of the runtime would not show.
 	_ = t.peer.Close()
 	ctx, cancel := context.WithTimeout(ctx, consoleTimeout)
 	defer cancel()
@@ -64,8 +61,7 @@ func (t *terminal) receive(ctx context.Context) (*pipeEnd, error) {
 	return newPipeEnd(fd, "terminal"), nil
 }
 
-// receiveFD reads one message, with room for one descriptor: the kernel closes any others. Its bytes, the terminal's
-// name, do not matter.
+// receiveFD reads one message with the terminal's name, and one descriptor: the kernel closes any others.
 func (t *terminal) receiveFD() (master int, err error) {
 	var name [4096]byte // libcontainer's limit, internal/cmsg
 	oob := make([]byte, unix.CmsgLen(4))
@@ -86,7 +82,7 @@ func (t *terminal) receiveFD() (master int, err error) {
 	return -1, errors.Join(err, fmt.Errorf("it sent none: %w", errdefs.ErrFailedPrecondition))
 }
 
-// checkMaster refuses anything but the master of a pseudo-terminal, since the sender runs inside the container.
+// checkMaster refuses any other file, since the sender runs inside the container.
 func checkMaster(fd int) error {
 	if _, err := unix.IoctlGetInt(fd, unix.TIOCGPTN); err != nil { // only masters have a number
 		return fmt.Errorf("not a master of a pseudo-terminal: %w: %w", err, errdefs.ErrInvalidArgument)
@@ -94,7 +90,6 @@ func checkMaster(fd int) error {
 	return os.NewSyscallError("fcntl", unix.SetNonblock(fd, true))
 }
 
-// Close closes the sockets.
 func (t *terminal) Close() error {
 	if t == nil {
 		return nil
@@ -102,7 +97,6 @@ func (t *terminal) Close() error {
 	return errors.Join(t.socket.Close(), t.peer.Close())
 }
 
-// terminalInput is the sink of stdin with a terminal.
 type terminalInput struct {
 	master *pipeEnd
 	last   byte // last byte written
@@ -113,8 +107,8 @@ func (t *terminalInput) Write(b []byte) (int, error) {
 	return t.master.Write(b)
 }
 
-// end types the end-of-file character if the terminal is in line mode, since a terminal has no other end of input. An
-// unfinished line takes one more, which sends the line (termios(3), VEOF). The master stays open for output.
+// end types the end-of-file character if the terminal is in line mode, and twice after an unfinished line (termios(3),
+// VEOF). The master stays open for output.
 func (t *terminalInput) end(context.Context) error {
 	var typed []byte
 	// This fails only when the master is closed, and then nobody reads.
@@ -131,14 +125,14 @@ func (t *terminalInput) end(context.Context) error {
 	return nil
 }
 
-// Close leaves the master to the output's copier.
+// Close leaves the master to the copier of the output.
 func (t *terminalInput) Close() error { return nil }
 
-// resizeTimeout bounds how long the kernel may take to set the size of a terminal, which a process can keep locked by
-// asking for it (drivers/tty/tty_io.c, tiocgwinsz), as it can a pipe.
+// resizeTimeout bounds the kernel's setting of the size, which a process can keep locked by asking for it
+// (drivers/tty/tty_io.c, tiocgwinsz).
 const resizeTimeout = time.Second
 
-// Resize sets the size of the terminal in characters. Without a terminal, before Started and after Close the error is
+// Resize sets the size of the terminal. Without one, before Started and after Close the error is
 // errdefs.ErrFailedPrecondition.
 func (s *Streams) Resize(width, height uint16) error {
 	op := fmt.Sprintf("resize to %dx%d", width, height)

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostrootfs shows files of the host in a container's root file system, so that programs of the host run
-// without an image. All of them are bind mounts of the container's configuration: they are made in its mount namespace
-// and end with it.
+// Package hostrootfs shows files of the host in a container's root file system, for programs without an image. All are
+// bind mounts of the container's configuration, which end with its mount namespace.
 package hostrootfs
 
 import (
@@ -27,7 +26,7 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// Rootfs is what one container shows of the host. It is a [process.Hook]. The zero value shows nothing.
+// Rootfs is what one container shows of the host. The zero value shows nothing.
 type Rootfs struct {
 	process.NoHook
 	setting settings.Value
@@ -51,8 +50,7 @@ func Extension() extension.Extension {
 			if err != nil || len(h.entries) == 0 {
 				return nil, err
 			}
-			// criu does not support mounts that lie within others of the host, and no checkpoint has the root file
-			// system in memory.
+			// criu does not support mounts in others of the host, and no checkpoint has the root file system in memory.
 			subject := fmt.Sprintf("%s %q: a container with directories of the host", h.setting.Key, h.setting.Text)
 			return &extension.Part{Hook: &h, NoCheckpoint: subject, Inspect: h.inspect}, nil
 		},
@@ -60,7 +58,6 @@ func Extension() extension.Extension {
 	}
 }
 
-// inspect implements [extension.Part].
 func (h *Rootfs) inspect(c *inspect.ContainerInfo) {
 	for _, e := range h.entries {
 		c.HostRootfs = append(c.HostRootfs, inspect.HostDirectory{Host: e.host, Container: e.container, Writable: e.writable})
@@ -115,8 +112,7 @@ func isMasked(path string, masked []string) bool {
 	return slices.ContainsFunc(masked, func(m string) bool { return within(path, filepath.Clean(m)) })
 }
 
-// mountRoot mounts a root file system in memory, in place of the directory that the configuration names. That directory
-// must be empty, as its content would be hidden.
+// mountRoot mounts a root file system in memory. The directory of the configuration must be empty, as it is hidden.
 func (h *Rootfs) mountRoot(c *process.Config) error {
 	content, err := os.ReadDir(c.Rootfs)
 	if err != nil || len(content) > 0 {
@@ -134,7 +130,6 @@ func (h *Rootfs) mountRoot(c *process.Config) error {
 		return fmt.Errorf("mount root file system: %w", &os.PathError{Op: "mount", Path: c.Rootfs, Err: err})
 	}
 	h.mounted = true
-	// Programs of a host take /tmp for granted. The mode is set again for the umask.
 	tmp, mode := filepath.Join(c.Rootfs, "tmp"), os.ModeSticky|0o777
 	err = errors.Join(os.Mkdir(tmp, mode), os.Lchown(tmp, owner.UID, owner.GID), os.Chmod(tmp, mode))
 	if err != nil {
@@ -166,9 +161,8 @@ func insertMount(mounts []specs.Mount, m specs.Mount) []specs.Mount {
 	return slices.Insert(slices.Clip(mounts), at, m)
 }
 
-// Created implements [process.Hook]. It refuses a container in which something other than what Prepare found was
-// mounted. The runtime mounts by name, in the container's mount namespace, where no descriptor of the shim can be
-// mounted; so anybody who may write to a directory above can put a link there meanwhile.
+// Created implements [process.Hook]. It refuses a container with other mounts than Prepare found: the runtime mounts
+// by name, and anybody who may write to a directory above can put a link there meanwhile.
 func (h *Rootfs) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
 	file, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", init.Pid()), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if errors.Is(err, os.ErrNotExist) {

@@ -17,21 +17,20 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-// Words in settings.
 const (
 	off         = "off"
 	defaultWord = "default"
 	noMask      = "none"
 )
 
-// defaultDirs are those that Nomad gives a task in a chroot, where they exist.
+// defaultDirs are those of Nomad's tasks in a chroot.
 var defaultDirs = []string{"/bin", "/etc", "/lib", "/lib32", "/lib64", "/run/resolvconf", "/sbin", "/usr"}
 
 func refuse(v settings.Value, format string, args ...any) error {
 	return v.Refuse(fmt.Sprintf(format, args...))
 }
 
-// parse checks the settings, and looks for what they name on the host.
+// parse checks the settings, and looks for their paths on the host.
 func parse(values settings.Values) (h Rootfs, err error) {
 	list := values.Of("host-rootfs")
 	hides, err := parseMask(values.Of("host-rootfs.mask"))
@@ -66,7 +65,7 @@ type entry struct {
 	link      string // not empty: show a symbolic link with this target instead
 }
 
-// parseList reads the value of host-rootfs: default or host[:container][:ro|:rw], separated by commas.
+// parseList reads default or host[:container][:ro|:rw], separated by commas.
 func parseList(s settings.Value) ([]entry, error) {
 	var list []entry
 	for element := range strings.SplitSeq(s.Text, ",") {
@@ -111,8 +110,8 @@ func validPath(path string) bool {
 	return filepath.IsAbs(path) && path != "/" && filepath.Clean(path) == path && !strings.ContainsRune(path, 0)
 }
 
-// findEntries looks for each entry on the host. One that is a link there, such as /bin where /usr is merged, becomes
-// the same link in the container if its target is shown.
+// findEntries looks for each entry on the host. A link, such as /bin where /usr is merged, becomes the same link in
+// the container if its target is shown.
 func findEntries(s settings.Value, list []entry) ([]entry, error) {
 	var entries []entry
 	for _, e := range list {
@@ -143,7 +142,7 @@ func showsInPlace(list []entry, path string) bool {
 	return slices.ContainsFunc(list, func(e entry) bool { return e.host == e.container && within(path, e.host) })
 }
 
-// parseMask reads the value of host-rootfs.mask, which says whether anything is hidden.
+// parseMask reads the value of host-rootfs.mask.
 func parseMask(s settings.Value) (hides bool, err error) {
 	switch {
 	case !s.IsSet(), s.Text == defaultWord:
@@ -159,8 +158,7 @@ func below(path, dir string) bool { return strings.HasPrefix(path, strings.TrimS
 
 func within(path, dir string) bool { return path == dir || below(path, dir) }
 
-// etcFiles are the patterns of what programs need of /etc. Nothing else of it is shown by default: a list of its
-// secrets could not be complete.
+// etcFiles are the patterns of the files of /etc that are shown: a list of its secrets could not be complete.
 var etcFiles = []string{
 	"passwd", "group", // users
 	"hosts", "host.conf", "resolv.conf", "nsswitch.conf", "gai.conf", "services", "protocols", // names in networks
@@ -176,14 +174,13 @@ var etcFiles = []string{
 	"os-release", "*-release", "debian_version",
 }
 
-// privateDirs may have secrets too: what not all users of the host may read in them is not shown. The last ones have
-// credentials of services (systemd-creds(1)).
+// privateDirs may have secrets too (systemd-creds(1)): files that not all users of the host may read are not shown.
 var privateDirs = []string{
 	"/usr/etc", "/usr/local/etc", "/usr/lib/credstore", "/usr/lib/credstore.encrypted",
 	"/usr/local/lib/credstore", "/usr/local/lib/credstore.encrypted",
 }
 
-// hidden is what is not shown of the directories of the host. All paths are without links.
+// hidden is what is not shown of the host. All paths are without links.
 type hidden struct {
 	paths map[string]bool            // and all that lies in them
 	only  map[string]map[string]bool // of a directory, names of the only files to show
@@ -203,8 +200,8 @@ func (h hidden) hideDefault() {
 	}
 }
 
-// showOnly hides all of dir but what matches one of patterns, which are relative to top, and of that what not all users
-// of the host may read.
+// showOnly hides the files of dir that match none of patterns, which are relative to top, or that not all users may
+// read.
 func (h hidden) showOnly(top, dir string, patterns []string) {
 	files, _ := os.ReadDir(dir) // what cannot be read is not shown
 	h.only[dir] = map[string]bool{}
@@ -229,7 +226,7 @@ func matches(pattern, name string) bool {
 	return ok
 }
 
-// hidePrivate hides a file, or what it leads to, and what lies in it, unless all users of the host may read it.
+// hidePrivate hides what not all users of the host may read of path, or of the target of a link.
 func (h hidden) hidePrivate(path string) {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -277,8 +274,8 @@ func (h hidden) firstIn(dir string) string {
 	return slices.Min(found)
 }
 
-// leadsOut returns the target of a link that root made in /etc, unless the container has that: /etc/resolv.conf often
-// leads to /run. What is in /proc is about the process that looks.
+// leadsOut returns the target of a link in /etc unless the container has that: /etc/resolv.conf often leads to /run.
+// Targets in /proc are about the process that looks.
 func (h hidden) leadsOut(link string, entries []entry) (target string, ok bool) {
 	target, err := filepath.EvalSymlinks(link)
 	if h.only[filepath.Dir(link)] == nil || err != nil || within(target, "/proc") || h.paths[target] {

@@ -21,13 +21,13 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// skeletons is a directory in the bundle. It has a directory for each entry with hidden files: a copy of the entry's
-// directories, links and small files, and an empty file or directory for each mount. Hidden files are not mounted, so
-// nothing that the host does later can show them. A mount over a hidden file could not last: the kernel removes it when
-// the host renames another file over that one, as passwd(1) does with /etc/shadow.
+// skeletons is a directory in the bundle, with a directory for each entry with hidden files: a copy of directories,
+// links and small files, and an empty file or directory for each mount. Hidden files are not mounted, so nothing that
+// the host does later can show them. The kernel would remove a mount over one at a rename, as of /etc/shadow by
+// passwd(1).
 const skeletons = "host-rootfs"
 
-// mostCopied is the size in bytes of the largest file that is copied: a copy costs a tenth of the time of a mount.
+// mostCopied is the size of the largest file that is copied: a copy costs a tenth of the time of a mount.
 const mostCopied = 16 << 10
 
 // makeSkeletons makes the directory in a new bundle.
@@ -43,8 +43,8 @@ func makeSkeletons(bundle string) (*os.Root, error) {
 	return root.OpenRoot(skeletons)
 }
 
-// removeSkeletons removes the directory, if it is there. The copy of the bundle's mount has no mounts in it, so that
-// nothing that is mounted in the directory is removed.
+// removeSkeletons removes the directory. The copy of the bundle's mount has no mounts in it, whose content would be
+// removed.
 func removeSkeletons(bundle string) error {
 	if unixfile.Remove(filepath.Join(bundle, skeletons)) == nil { // empty, as if nothing is hidden, or not there
 		return nil
@@ -57,7 +57,6 @@ func removeSkeletons(bundle string) error {
 	return unixfile.RemoveAll(fmt.Sprintf("/proc/self/fd/%d/%s", tree, skeletons))
 }
 
-// view collects the mounts that show one entry.
 type view struct {
 	made    *os.Root // the directory with the skeletons
 	hidden  hidden
@@ -66,13 +65,12 @@ type view struct {
 	mounts  []specs.Mount
 }
 
-// mountPoint is where something else is mounted in a directory.
 type mountPoint struct {
 	path string // in the container
 	file bool   // not a directory
 }
 
-// isFile returns false for what does not exist, which mounting reports.
+// isFile returns false for an absent path, which mounting reports.
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.IsDir()
@@ -99,14 +97,14 @@ func (h *Rootfs) taken(e entry, c *process.Config) []mountPoint {
 	return taken
 }
 
-// add shows e. root is the container's root directory, and dir the path of the directory that gets the skeleton.
+// add shows e. root is the container's root directory, and dir the path of the directory of skeletons.
 func (v *view) add(e entry, root int, dir, skeleton string) error {
 	if e.link != "" {
 		if done, err := linkIn(root, e); done || err != nil {
 			return err
 		}
 	}
-	// What has something hidden is shown file by file, so that nothing that is made later is seen.
+	// Files that are made later are not seen.
 	if e.writable || v.hidden.firstIn(e.host) == "" {
 		v.mounts = append(v.mounts, e.bind())
 		return nil
@@ -123,7 +121,7 @@ func (v *view) add(e entry, root int, dir, skeleton string) error {
 	return v.addParts(e.host, e.container, skeleton)
 }
 
-// addParts shows what is not hidden in dir. point is dir's place in v.made.
+// addParts shows the files of dir that are not hidden. point is dir's place in v.made.
 func (v *view) addParts(dir, container, point string) error {
 	if err := v.makeLike(point, dir); err != nil {
 		return err
@@ -169,7 +167,6 @@ func (v *view) addPart(e entry, mode fs.FileMode, point string) error {
 	return nil
 }
 
-// copyFile copies a file that is small and regular.
 func (v *view) copyFile(from, name string) (done bool, err error) {
 	source, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -192,7 +189,7 @@ func (v *view) copyFile(from, name string) (done bool, err error) {
 	return true, errors.Join(err, copied.Chmod(info.Mode().Perm()), copied.Close())
 }
 
-// makePoint makes a file or a directory, with its parents. It may exist.
+// makePoint makes a file or a directory with its parents, unless it exists.
 func (v *view) makePoint(name string, file bool) error {
 	if !file {
 		return v.made.MkdirAll(name, 0o755)
@@ -214,7 +211,7 @@ func unlessExists(err error) error {
 	return err
 }
 
-// makeLike makes a directory with the mode and the owner of another. It may exist.
+// makeLike makes a directory with the mode and the owner of like, or changes one.
 func (v *view) makeLike(name, like string) error {
 	info, err := os.Stat(like)
 	if err != nil {
@@ -236,8 +233,8 @@ func (v *view) copyLink(from, name string) error {
 	return unlessExists(v.made.Symlink(target, name))
 }
 
-// linkIn makes the symbolic link of e in the root file system. It returns false if an image has something else there,
-// on which the entry is then mounted. No link of an image leads out of root.
+// linkIn makes the symbolic link of e in the root file system, unless an image has something else there. No link of an
+// image leads out of root.
 func linkIn(root int, e entry) (bool, error) {
 	dir, err := unixfile.Openat2(root, filepath.Dir(e.container), &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
@@ -258,7 +255,7 @@ func linkIn(root int, e entry) (bool, error) {
 	return err == nil && string(existing[:n]) == e.link, nil
 }
 
-// bind mounts e as it is. It is private, since what the host mounts there later would not be read-only.
+// bind mounts e private, since later mounts of the host would not be read-only.
 func (e entry) bind() specs.Mount {
 	access := "rro"
 	if e.writable {

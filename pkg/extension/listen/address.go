@@ -24,7 +24,7 @@ type Address struct {
 	source string
 }
 
-// String returns the text that was parsed.
+// String returns the text of the setting.
 func (a Address) String() string { return a.source }
 
 const (
@@ -34,7 +34,6 @@ const (
 	defaultMode = 0o666     // systemd.socket(5), SocketMode
 )
 
-// types are the values of type.
 var types = map[string]int{"stream": unix.SOCK_STREAM, "dgram": unix.SOCK_DGRAM, "seqpacket": unix.SOCK_SEQPACKET}
 
 // Form describes what Parse reads.
@@ -120,7 +119,7 @@ func (a *Address) parsePath(text string) error {
 	return nil
 }
 
-// env calls set with the environment variables that describe the sockets to the program (sd_listen_fds(3)).
+// env sets the environment variables of sd_listen_fds(3).
 func env(list []Address, set func(name, value string)) {
 	var names []string
 	for _, a := range list {

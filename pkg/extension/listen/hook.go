@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package listen opens the sockets that a container's first process finds open (socket activation, sd_listen_fds(3)).
-//
-// [Open] makes the sockets before the container, in its network namespace, since init can get descriptors only at its
-// start. [Bind] binds them when the container is set up but its program does not run yet: paths are resolved among its
-// mounts, and never lead out of them. Their files are removed when the container is, or by the delete command.
+// Package listen opens sockets for a container's first process (socket activation, sd_listen_fds(3)). [Open] makes
+// them before the container, in its network namespace, since init can get descriptors only at its start. [Bind] binds
+// them among the mounts of the container that is set up, before its program runs. Their files are removed with the
+// container, or by the delete command.
 //
 // The waits for volumes are bounded. Goroutines that are left then end when the volumes answer. There are no locks.
 package listen
@@ -29,7 +28,6 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// none is the value for no sockets.
 const none = "none"
 
 // Extension returns the extension listen.
@@ -69,7 +67,7 @@ func cleanUp(_ context.Context, left extension.Left) error {
 	return nil
 }
 
-// remove removes the files of sockets. One that stays is no reason to keep the container or its bundle.
+// remove removes the files of sockets. A file that stays is no reason to keep the container or its bundle.
 func remove(files []File, containerID string) {
 	if err := unixfile.Within(removeTimeout, func() error { return removeLeft(files) }); err != nil {
 		log.L.WithError(err).WithField("container", containerID).Warn("remove sockets; one may be left")
@@ -82,7 +80,6 @@ const (
 	removeTimeout = time.Second
 )
 
-// hook is the [process.Hook] of a container that finds sockets open.
 type hook struct {
 	process.NoHook
 	setting settings.Value
@@ -115,8 +112,7 @@ func (h *hook) Prepare(_ context.Context, c *process.Config) error {
 	return nil
 }
 
-// network returns the network namespace of the sockets. If Open makes it for the container, made is the namespace in
-// the configuration that has to become it.
+// network returns the network namespace of the sockets. made is the namespace in the configuration that Open makes.
 func (h *hook) network() (n Network, made *specs.LinuxNamespace, err error) {
 	refuse := func(why string) (Network, *specs.LinuxNamespace, error) { return n, nil, h.refuse(why) }
 	if h.config.Checkpoint != "" {

@@ -16,14 +16,14 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// File is the file of a unix socket, for somebody who has neither the socket nor the container's mounts.
+// File is the file of a unix socket, found without the socket and the container's mounts.
 type File struct {
 	Volume string // a directory of the host
 	Dir    string // below Volume; the container may have changed it since
 	Name   string
 }
 
-// onHost returns the files of sockets in the root file system and on volumes, by their paths without regard to links.
+// onHost returns the files of sockets in the root file system and on volumes, without regard to links.
 func onHost(list []Address, c *process.Config) (files []File) {
 	mounts := append([]specs.Mount{{Destination: "/", Source: c.Rootfs}}, c.Spec.Mounts...)
 	for _, a := range list {
@@ -47,7 +47,7 @@ func onHost(list []Address, c *process.Config) (files []File) {
 	return files
 }
 
-// removeLeft removes the sockets of list that nobody has open. It follows no link that the container may have made.
+// removeLeft removes the sockets of list that nobody has open, and follows no link of the container.
 func removeLeft(list []File) error {
 	var errs []error
 	for _, f := range list {
@@ -63,9 +63,8 @@ func removeLeft(list []File) error {
 	return errors.Join(errs...)
 }
 
-// removeStale removes a socket that nobody has open any more, as after a container was killed together with its shim.
-// It tries to connect a datagram socket: a live socket of another type refuses that in its own way, also before it
-// listens, and sees no connection.
+// removeStale removes a socket that nobody has open. It tries to connect a datagram socket: a live socket of another
+// type refuses with another error, also before it listens, and sees no connection.
 func removeStale(dir int, name string) error {
 	file, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -44,9 +44,9 @@ func Inet(list []Address) bool {
 	return slices.ContainsFunc(list, func(a Address) bool { return a.Path == "" })
 }
 
-// Open makes the sockets of a list, without addresses yet. Even those with a path are in the host's network namespace
-// only if the container is: ioctl(2) on any socket reaches the interfaces of its namespace (netdevice(7)) and, with
-// CAP_NET_ADMIN, the namespace itself (SIOCGSKNS).
+// Open makes the sockets of a list, without addresses yet. Unix sockets are in the container's network namespace too:
+// ioctl(2) on a socket reaches the interfaces of its namespace (netdevice(7)) and, with CAP_NET_ADMIN, the namespace
+// itself (SIOCGSKNS).
 func Open(list []Address, network Network) (*Sockets, error) {
 	s := &Sockets{}
 	err := osthread.Run(func() error {
@@ -67,7 +67,7 @@ func Open(list []Address, network Network) (*Sockets, error) {
 	return s, nil
 }
 
-// enter moves the thread to the network. One that it makes is kept if the container is to have it.
+// enter moves the thread to the network, and keeps a namespace that it makes if the container is to have it.
 func (s *Sockets) enter(network Network, keep bool) error {
 	if network.Path != "" {
 		ns, err := os.OpenFile(network.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe does not wait for a writer
@@ -83,7 +83,6 @@ func (s *Sockets) enter(network Network, keep bool) error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil || !keep {
 		return os.NewSyscallError("unshare", err)
 	}
-	// As libcontainer does in a namespace that it makes.
 	if err := netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo"}}); err != nil {
 		return fmt.Errorf("set interface lo up: %w", err)
 	}
@@ -106,18 +105,17 @@ func (s *Sockets) add(a Address) error {
 	}
 	s.Files = append(s.Files, os.NewFile(uintptr(fd), a.source))
 	if a.Path == "" && a.Type == unix.SOCK_STREAM {
-		// As servers do, so that connections of one that has just ended do not keep the port.
+		// Closed connections of an earlier server do not keep the port.
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
 	return os.NewSyscallError("setsockopt SO_REUSEADDR", err)
 }
 
-// backlog limits connections that nobody has accepted yet. The kernel lowers it to net.core.somaxconn.
+// backlog is lowered by the kernel to net.core.somaxconn.
 const backlog = 4096
 
-// Bind binds the sockets to their addresses and listens. root is the container's root directory as its processes see
-// it. owner makes the files of unix sockets. Bind waits for volumes that do not answer; if s is closed meanwhile, it
-// fails at the next address.
+// Bind binds the sockets and listens. root is the container's root directory as its processes see it. owner makes the
+// files of unix sockets. Bind waits for volumes that do not answer; after a Close it fails at the next address.
 func Bind(list []Address, s *Sockets, root string, owner idmap.Owner) error {
 	return osthread.Run(func() error {
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
@@ -138,7 +136,6 @@ func Bind(list []Address, s *Sockets, root string, owner idmap.Owner) error {
 	})
 }
 
-// bind is called on a thread that nobody else uses.
 func bind(a Address, fd int, root string, owner idmap.Owner) error {
 	var err error
 	if a.Path != "" {
@@ -159,8 +156,8 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// bindPath makes the file with its owner and mode, since others who share the directory could exchange it before a
-// chown(2): the kernel takes the ids of the thread, and the mode of the socket.
+// bindPath makes the file with its owner, by the ids of the thread, and its mode, by that of the socket: others who
+// share the directory could exchange the file before a chown(2).
 func bindPath(a Address, fd int, root string, owner idmap.Owner) error {
 	dir, err := directory(root, path.Dir(a.Path), unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 	if err != nil {

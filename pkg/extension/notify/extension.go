@@ -72,14 +72,13 @@ func newPart(values settings.Values) (*extension.Part, error) {
 	}, nil
 }
 
-// hook is the [process.Hook] of a container that reports when it is ready.
 type hook struct {
 	process.NoHook
 	timeout  time.Duration
 	receiver *Receiver // from Prepare on
 }
 
-// Prepare implements [process.Hook]. It makes the socket, a mount of it, and a variable that says where it is.
+// Prepare implements [process.Hook]: it adds the socket's mount and environment variable.
 func (h *hook) Prepare(_ context.Context, c *process.Config) (err error) {
 	dir := filepath.Join(c.Bundle, hookDir)
 	owner := idmap.Root(c.Spec.Linux.UIDMappings, c.Spec.Linux.GIDMappings)
@@ -101,7 +100,6 @@ func (h *hook) Removed() error {
 	return h.receiver.Close()
 }
 
-// awaitReady waits for READY=1, and kills an init that does not send it in time.
 func (h *hook) awaitReady(init *process.Process) error {
 	err := h.receiver.Await(h.timeout, settings.MaxTimeout, init.Exited())
 	if err == nil {

@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package notify is the receiving side of sd_notify(3): a program says by a datagram on a socket that it is ready, what
-// it is doing, and what went wrong. [Extension] gives a container the socket, and keeps its Start waiting.
+// Package notify receives the datagrams of sd_notify(3): a program is ready, what it is doing, and what went wrong.
+// [Extension] gives a container the socket, and keeps its Start waiting.
 //
-// A [Receiver] has one goroutine, which reads at most a hundred messages in a second. The senders wait, since the
-// kernel's queue is short. The kernel closes the descriptors of a message when it is read, after all before it have
-// taken effect, which is what sd_notify_barrier(3) waits for. Closing some takes as long as the sender likes: that of a
-// connection with SO_LINGER, or of a FUSE file. So nobody waits for the reader without a bound.
+// The goroutine of a [Receiver] reads at most a hundred messages in a second; senders wait. The kernel closes the
+// descriptors of a message when it is read, after all before it have taken effect, for sd_notify_barrier(3). Closing
+// some takes as long as the sender likes (SO_LINGER, FUSE), so every wait for the reader is bounded.
 package notify
 
 import (
@@ -65,8 +64,7 @@ type Receiver struct {
 }
 
 // Listen makes the directory dir, which must not exist, and a socket in it, which belongs to owner and to which every
-// user may send, and reads it. The directory stays root's: a container may be able to take the read-only flag off its
-// mount, and what it wrote then would be on the host's file system.
+// user may send. The directory stays root's: a container may be able to take the read-only flag off its mount.
 func Listen(dir string, owner idmap.Owner, logger *log.Entry) (*Receiver, error) {
 	const everyUserEnters, everyUserSends = 0o755, 0o666
 	if err := os.Mkdir(dir, everyUserEnters); err != nil {
@@ -88,7 +86,7 @@ func Listen(dir string, owner idmap.Owner, logger *log.Entry) (*Receiver, error)
 	return r, nil
 }
 
-// bind binds a socket in dir, whose path may be longer than an address (unix(7)).
+// bind binds a socket by its descriptor's path, since that of dir may be longer than an address (unix(7)).
 func bind(dir string) (*net.UnixConn, error) {
 	parent, err := os.Open(dir)
 	if err != nil {
@@ -100,8 +98,8 @@ func bind(dir string) (*net.UnixConn, error) {
 
 func address(dir *os.File) string { return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), Name) }
 
-// Close stops receiving and removes socket and directory. It may be called again. After readTimeout it leaves the
-// reader behind.
+// Close stops receiving and removes the directory. It may be called again. After readTimeout it leaves the reader
+// behind.
 func (r *Receiver) Close() error {
 	r.once.Do(func() {
 		close(r.closed)
@@ -127,9 +125,8 @@ var (
 	ErrExited  = errors.New("init exited before READY=1 came")
 )
 
-// Await returns once READY=1 came. It gives up when exited is closed, or after timeout or when the time that the
-// program asked for with EXTEND_TIMEOUT_USEC has expired, whichever is later, but after most in any case. What was sent
-// before counts.
+// Await returns once READY=1 came. It gives up when exited is closed, or after the longer of timeout and
+// EXTEND_TIMEOUT_USEC, but after most in any case. Messages that were sent before count.
 func (r *Receiver) Await(timeout, most time.Duration, exited <-chan struct{}) error {
 	began := time.Now()
 	left := func() time.Duration {
@@ -156,7 +153,6 @@ func (r *Receiver) Await(timeout, most time.Duration, exited <-chan struct{}) er
 	}
 }
 
-// readQueue reads what was sent before.
 func (r *Receiver) readQueue() error {
 	conn, err := r.conn.SyscallConn()
 	if err != nil {
@@ -196,8 +192,8 @@ func (r *Receiver) read(fd uintptr) bool {
 	return !errors.Is(err, unix.EAGAIN)
 }
 
-// apply applies lines of NAME=VALUE. The last one of a name counts; unknown names and values have no effect. Like
-// systemd it refuses a zero byte except at the end, where some senders have one.
+// apply applies lines of NAME=VALUE. Unknown names and values have no effect. Like systemd it refuses a zero byte
+// except at the end.
 func (r *Receiver) apply(data []byte) {
 	data = bytes.TrimSuffix(data, []byte{0})
 	if bytes.IndexByte(data, 0) >= 0 {
