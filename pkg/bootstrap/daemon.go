@@ -280,24 +280,12 @@ func logToFifo(bundle string, a Args) (restore func()) {
 	if fd < 0 {
 		return func() {} // a shim without a log is better than none
 	}
+	f := os.NewFile(uintptr(fd), path)
+	_ = debug.SetCrashOutput(f, debug.CrashOptions{}) // without it a crash goes unseen
+	_ = unix.SetNonblock(fd, true)                    // SetCrashOutput makes it blocking: with a full log a crash would hang
 	logger.SetOutput(logFifo(fd))
-	crashTo(path)
 	return func() {
 		logger.SetOutput(io.Discard)
-		_ = unix.Close(fd) // nothing is buffered, and nobody writes: the logger has another output
-	}
-}
-
-// crashTo lets the runtime report a crash of any goroutine to the fifo at path. SetCrashOutput switches the description
-// to blocking; that is undone here, or a crash with a full log would hang for ever.
-func crashTo(path string) {
-	fd := openFifo(path)
-	if fd < 0 {
-		return // without it a crash goes unseen
-	}
-	f := os.NewFile(uintptr(fd), path)
-	defer func() { _ = f.Close() }() // the runtime keeps a duplicate
-	if debug.SetCrashOutput(f, debug.CrashOptions{}) == nil && unix.SetNonblock(fd, true) != nil {
-		_ = debug.SetCrashOutput(nil, debug.CrashOptions{}) // better no report than a hang
+		_ = f.Close() // nothing is buffered, and nobody writes: the logger has another output
 	}
 }

@@ -30,11 +30,7 @@ func FuzzGroup(f *testing.F) {
 		if joined := filepath.Join("/address", "ns", group); group == "" || path.Dir(joined) == "/address" {
 			t.Errorf("groupIn(%q) = %q, which makes %q", spec, group, joined)
 		}
-		p, err := socketPath(dir, "/address", "ns", group)
-		switch {
-		case err != nil && !errdefs.IsInvalidArgument(err), err == nil && len(p) > maxSocketPath:
-			t.Errorf("socketPath(%q) = %q, %v", dir, p, err)
-		case err == nil && filepath.IsAbs(dir) && filepath.Dir(p) != filepath.Clean(dir):
+		if p := socketPath(dir, "/address", "ns", group); filepath.IsAbs(dir) && filepath.Dir(p) != filepath.Clean(dir) {
 			t.Errorf("socketPath(%q) = %q, which is not in it", dir, p)
 		}
 	})

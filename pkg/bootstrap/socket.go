@@ -29,19 +29,11 @@ import (
 
 const (
 	defaultSocketDir = "/run/containerd/s"
-	// maxSocketPath is the length of sun_path without its NUL (unix(7)).
-	maxSocketPath = 107
 )
 
 // socketPath names the socket of a group, as containerd's own shims do (pkg/shim/util_unix.go).
-func socketPath(dir, address, namespace, group string) (string, error) {
-	sum := sha256.Sum256([]byte(filepath.Join(address, namespace, group)))
-	p := filepath.Join(dir, fmt.Sprintf("%x", sum))
-	if len(p) > maxSocketPath {
-		return "", fmt.Errorf("socket directory %q: socket path would be %d bytes, limit %d: %w",
-			dir, len(p), maxSocketPath, errdefs.ErrInvalidArgument)
-	}
-	return p, nil
+func socketPath(dir, address, namespace, group string) string {
+	return filepath.Join(dir, fmt.Sprintf("%x", sha256.Sum256([]byte(filepath.Join(address, namespace, group)))))
 }
 
 // socketAddress returns path as containerd dials it.
@@ -64,9 +56,7 @@ func (r *request) recordSocket() error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if r.SocketPath, err = socketPath(dir, r.Address, r.Namespace, group); err != nil {
-		return err
-	}
+	r.SocketPath = socketPath(dir, r.Address, r.Namespace, group)
 	return unixfile.Write(filepath.Join(r.Bundle, addressFile), []byte(socketAddress(r.SocketPath)))
 }
 

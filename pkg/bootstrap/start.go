@@ -136,7 +136,18 @@ func parseRequest(input []byte, a Args, legacy func() protocolVersion) (request,
 	r := request{Daemon: Daemon{Args: a, TTRPCAddress: os.Getenv("TTRPC_ADDRESS")}}
 	var p bootstrapapi.BootstrapParams
 	if proto.Unmarshal(input, &p) == nil && p.InstanceID == a.ID && p.Namespace == a.Namespace {
-		return r.fill(&p), nil
+		r.version = protobufVersion3
+		// Levels are ordered and open: what is below DEBUG (TRACE and unknown ones) is at least as verbose.
+		r.Debug = r.Debug || p.LogLevel <= bootstrapapi.LogLevel_LOG_LEVEL_DEBUG
+		r.Address = cmp.Or(p.ContainerdGrpcAddress, r.Address)
+		r.TTRPCAddress = cmp.Or(p.ContainerdTtrpcAddress, r.TTRPCAddress)
+		r.socketDir = p.GetSocketDir()
+		for _, e := range p.Extensions {
+			if e.Value != nil {
+				r.extensions = append(r.extensions, e.Value)
+			}
+		}
+		return r, nil
 	}
 	r.version = legacy()
 	if len(input) == 0 {
@@ -149,22 +160,6 @@ func parseRequest(input []byte, a Args, legacy func() protocolVersion) (request,
 	}
 	r.extensions = []*anypb.Any{&opts}
 	return r, nil
-}
-
-// fill takes over what BootstrapParams say. What they leave empty keeps the value from flags and environment.
-func (r request) fill(p *bootstrapapi.BootstrapParams) request {
-	r.version = protobufVersion3
-	// Levels are ordered and open: what is below DEBUG (TRACE and unknown ones) is at least as verbose.
-	r.Debug = r.Debug || p.LogLevel <= bootstrapapi.LogLevel_LOG_LEVEL_DEBUG
-	r.Address = cmp.Or(p.ContainerdGrpcAddress, r.Address)
-	r.TTRPCAddress = cmp.Or(p.ContainerdTtrpcAddress, r.TTRPCAddress)
-	r.socketDir = p.GetSocketDir()
-	for _, e := range p.Extensions {
-		if e.Value != nil {
-			r.extensions = append(r.extensions, e.Value)
-		}
-	}
-	return r
 }
 
 // encodeAnswer encodes the answer to start without a newline: 0x0a would be a field of protobuf.
