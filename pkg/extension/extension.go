@@ -36,7 +36,7 @@ type Part struct {
 	NoCheckpoint string
 	// AwaitReady delays the return of init's Start, except after a restore. After an error init has exited.
 	AwaitReady func(init *process.Process) error
-	Inspect func(*inspect.ContainerInfo)
+	Inspect    func(*inspect.ContainerInfo)
 	// Record returns CleanUp's JSON record. It is called before Prepare, and again after Created.
 	Record func() any
 

@@ -175,23 +175,16 @@ func (h *Rootfs) Created(_ context.Context, _ process.RuntimeContainer, init pro
 	root := int(file.Fd())
 	for _, m := range h.binds {
 		want, err := statAt(unix.AT_FDCWD, m.Source, unix.RESOLVE_NO_SYMLINKS)
-		if err != nil {
-			return replaced("%q of the host changed while it was mounted: %w", m.Source, err)
+		got, gotErr := statAt(root, m.Destination, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
+		if err = errors.Join(err, gotErr); err == nil && !os.SameFile(got, want) {
+			err = errors.New("something else is there")
 		}
-		got, err := statAt(root, m.Destination, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 		if err != nil {
-			return replaced("look at %q in the container: %w", m.Destination, err)
-		}
-		if !os.SameFile(got, want) {
-			return replaced("what is at %q in the container is not %q of the host: that was replaced while it was mounted, "+
-				"or something else is mounted there", m.Destination, m.Source)
+			return fmt.Errorf("host-rootfs: %q in the container is not %q of the host, or either was replaced: %w: %w",
+				m.Destination, m.Source, err, errdefs.ErrFailedPrecondition)
 		}
 	}
 	return nil
-}
-
-func replaced(format string, args ...any) error {
-	return fmt.Errorf("host-rootfs: %w: %w", fmt.Errorf(format, args...), errdefs.ErrFailedPrecondition)
 }
 
 func statAt(dir int, path string, resolve uint64) (os.FileInfo, error) {

@@ -33,11 +33,11 @@ func refuse(v settings.Value, format string, args ...any) error {
 // parse checks the settings, and looks for their paths on the host.
 func parse(values settings.Values) (h Rootfs, err error) {
 	list := values.Of("host-rootfs")
-	hides, err := parseMask(values.Of("host-rootfs.mask"))
+	masked, err := parseMask(values.Of("host-rootfs.mask"))
 	if err != nil || !list.IsSet() || list.Text == off {
 		return Rootfs{}, err
 	}
-	h = Rootfs{setting: list, hidden: newHidden()}
+	h = Rootfs{setting: list, hidden: newHidden(masked)}
 	requested, err := parseList(list)
 	if err == nil {
 		h.entries, err = findEntries(list, requested)
@@ -45,12 +45,9 @@ func parse(values settings.Values) (h Rootfs, err error) {
 	if err != nil {
 		return Rootfs{}, err
 	}
-	if hides {
-		h.hidden.hideDefault()
-	}
 	for _, e := range h.entries {
-		if path := h.hidden.firstIn(e.host); e.writable && path != "" {
-			return Rootfs{}, refuse(list, "a list in which %q is read-only, since host-rootfs.mask hides %q", e.host, path)
+		if e.writable && h.hidden.anyIn(e.host) {
+			return Rootfs{}, refuse(list, "a list in which %q is read-only, since host-rootfs.mask hides files there", e.host)
 		}
 	}
 	return h, nil
@@ -186,18 +183,18 @@ type hidden struct {
 	only  map[string]map[string]bool // of a directory, names of the only files to show
 }
 
-func newHidden() hidden {
-	return hidden{paths: map[string]bool{}, only: map[string]map[string]bool{}}
-}
-
-// hideDefault hides what the default mask does.
-func (h hidden) hideDefault() {
+func newHidden(byDefault bool) hidden {
+	h := hidden{paths: map[string]bool{}, only: map[string]map[string]bool{}}
+	if !byDefault {
+		return h
+	}
 	if etc, err := filepath.EvalSymlinks("/etc"); err == nil {
 		h.showOnly(etc, etc, etcFiles)
 	}
 	for _, dir := range privateDirs {
 		h.hidePrivate(dir)
 	}
+	return h
 }
 
 // showOnly hides the files of dir that match none of patterns, which are relative to top, or that not all users may
@@ -219,9 +216,6 @@ func (h hidden) showOnly(top, dir string, patterns []string) {
 }
 
 func matches(pattern, name string) bool {
-	if !strings.Contains(pattern, "*") {
-		return pattern == name
-	}
 	ok, _ := filepath.Match(pattern, name) // the patterns are constant and valid
 	return ok
 }
@@ -255,23 +249,19 @@ func (h hidden) shows(path string) bool {
 	return (!ok || only[filepath.Base(path)]) && !h.paths[path]
 }
 
-// firstIn returns something that is hidden in dir, or "".
-func (h hidden) firstIn(dir string) string {
-	var found []string
+// anyIn reports whether something is hidden in dir.
+func (h hidden) anyIn(dir string) bool {
 	for path := range h.paths {
 		if below(path, dir) {
-			found = append(found, path)
+			return true
 		}
 	}
 	for path := range h.only {
 		if within(path, dir) {
-			found = append(found, path+"/*")
+			return true
 		}
 	}
-	if len(found) == 0 {
-		return ""
-	}
-	return slices.Min(found)
+	return false
 }
 
 // leadsOut returns the target of a link in /etc unless the container has that: /etc/resolv.conf often leads to /run.

@@ -105,7 +105,7 @@ func (v *view) add(e entry, root int, dir, skeleton string) error {
 		}
 	}
 	// Files that are made later are not seen.
-	if e.writable || v.hidden.firstIn(e.host) == "" {
+	if e.writable || !v.hidden.anyIn(e.host) {
 		v.mounts = append(v.mounts, e.bind())
 		return nil
 	}
@@ -152,7 +152,7 @@ func (v *view) addPart(e entry, mode fs.FileMode, point string) error {
 		e.host = target
 	}
 	file := isFile(e.host)
-	if !file && v.hidden.firstIn(e.host) != "" {
+	if !file && v.hidden.anyIn(e.host) {
 		return v.addParts(e.host, e.container, point)
 	}
 	if file {
