@@ -25,13 +25,6 @@ type sink interface {
 	end(ctx context.Context) error
 }
 
-// discard is the sink of a terminal without stdout.
-type discard struct{}
-
-func (discard) Write(b []byte) (int, error) { return len(b), nil }
-func (discard) end(context.Context) error   { return nil }
-func (discard) Close() error                { return nil }
-
 const bufferSize = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -121,22 +123,14 @@ const lookTimeout = 500 * time.Millisecond
 // Written returns how much the process has written to stdout and stderr. It takes two lookTimeout at most.
 func (s *Streams) Written() (outputs [2]Output) {
 	for _, c := range s.outputCopiers() {
-		found := make(chan int64, 1)
-		go func() { found <- c.produced() }() // ends when the kernel answers
-		var n int64
-		select {
-		case n = <-found:
-		case <-time.After(lookTimeout):
-			n = c.taken.Load()
+		var found atomic.Int64
+		if unixfile.Within(lookTimeout, func() error { found.Store(c.produced()); return nil }) != nil {
+			found.Store(c.taken.Load())
 		}
-		o := Output{Written: n}
+		o := &outputs[slices.Index(s.outputs[:], c)]
+		o.Written = found.Load()
 		if c.maxOutput > 0 {
-			o.Dropped = max(n-c.maxOutput, 0)
-		}
-		if c == s.outputs[0] {
-			outputs[0] = o
-		} else {
-			outputs[1] = o
+			o.Dropped = max(o.Written-c.maxOutput, 0)
 		}
 	}
 	return outputs

@@ -95,9 +95,7 @@ type Streams struct {
 
 	mu sync.Mutex
 	// +checklocks:mu
-	started bool
-	// +checklocks:mu
-	closed bool
+	started, closed bool
 	// +checklocks:mu
 	master *pipeEnd // of the terminal
 	// +checklocks:mu
@@ -137,8 +135,12 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 	if !c.Terminal {
 		return s, s.openChild(o)
 	}
-	if s.outputs[0] == nil {
-		s.addOutput(0, discard{}, c.MaxOutput) // somebody must read, or the process would block on a full terminal
+	if s.outputs[0] == nil { // somebody must read, or the process would block on a full terminal
+		null, err := c.openFileOutput(os.DevNull)
+		if err != nil {
+			return nil, err
+		}
+		s.addOutput(0, null, c.MaxOutput)
 	}
 	s.terminal, err = newTerminal()
 	return s, err
