@@ -114,28 +114,27 @@ func (h *hook) Prepare(_ context.Context, c *process.Config) error {
 
 // network returns the network namespace of the sockets. made is the namespace in the configuration that Open makes.
 func (h *hook) network() (n Network, made *specs.LinuxNamespace, err error) {
-	refuse := func(why string) (Network, *specs.LinuxNamespace, error) { return n, nil, h.refuse(why) }
 	if h.config.Checkpoint != "" {
-		return refuse("a container that is restored has its sockets already")
+		return n, nil, h.refuse("a container that is restored has its sockets already")
 	}
 	namespaces := map[specs.LinuxNamespaceType]*specs.LinuxNamespace{}
 	for i, n := range h.config.Spec.Linux.Namespaces {
 		namespaces[n.Type] = &h.config.Spec.Linux.Namespaces[i]
 	}
 	if pids := namespaces[specs.PIDNamespace]; pids == nil || pids.Path != "" {
-		return refuse("needs a PID namespace of the container's own, as LISTEN_PID is 1")
+		return n, nil, h.refuse("needs a PID namespace of the container's own, as LISTEN_PID is 1")
 	}
 	own := namespaces[specs.NetworkNamespace]
 	switch {
 	case own == nil:
-		return Network{}, nil, nil
+		return n, nil, nil
 	case own.Path != "":
 		return Network{Path: own.Path}, nil, nil
 	case !Inet(h.list):
 		return Network{Own: true}, nil, nil
 	case namespaces[specs.UserNamespace] != nil:
 		// The network namespace is made before the user namespace, and would belong to the host's.
-		return refuse("TCP and UDP sockets are not possible if the container has both a user namespace and a network " +
+		return n, nil, h.refuse("TCP and UDP sockets are not possible if the container has both a user namespace and a network " +
 			"namespace of its own: use unix sockets, or let it join a network namespace by path")
 	}
 	return Network{Own: true}, own, nil
