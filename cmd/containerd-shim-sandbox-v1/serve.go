@@ -42,7 +42,6 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	reaped := make(chan struct{})
 	go func() { reaper.Run(reaperCtx); close(reaped) }()
 	defer func() { stopReaper(); <-reaped }()
-
 	publisher := service.NewPublisher(d.Namespace, d.TTRPCAddress)
 	events := event.NewQueue(publisher.Publish)
 	host := stdio.NewHost(d.Namespace, reaper)

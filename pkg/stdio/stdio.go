@@ -216,7 +216,6 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 		}
 	})
 	s.mu.Unlock()
-
 	var master *pipeEnd
 	if s.terminal != nil {
 		if master, err = s.terminal.receive(ctx); err != nil {

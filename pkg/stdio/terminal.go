@@ -45,7 +45,6 @@ func (t *terminal) receive(ctx context.Context) (*pipeEnd, error) {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = t.socket.file.SetReadDeadline(longAgo) }) // ends the read below
 	defer stop()
-
 	fd, err := t.receiveFD()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = context.Cause(ctx)

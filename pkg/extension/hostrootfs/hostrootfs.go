@@ -88,7 +88,6 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 		return err
 	}
 	spec := *c.Spec
-	masked := func(path string) bool { return isMasked(path, spec.Linux.MaskedPaths) }
 	for i, e := range h.entries {
 		v := view{hidden: h.hidden, taken: h.taken(e, c), entries: h.entries, made: made}
 		if slices.ContainsFunc(v.taken, func(t mountPoint) bool { return t.path == e.container }) {
@@ -99,7 +98,7 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 		}
 		for _, m := range v.mounts {
 			spec.Mounts = insertMount(spec.Mounts, m)
-			if !masked(m.Destination) {
+			if !isMasked(m.Destination, spec.Linux.MaskedPaths) {
 				h.binds = append(h.binds, m)
 			}
 		}

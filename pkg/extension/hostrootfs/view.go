@@ -152,13 +152,12 @@ func (v *view) addPart(e entry, mode fs.FileMode, point string) error {
 		e.host = target
 	}
 	file := isFile(e.host)
-	if !file && v.hidden.anyIn(e.host) {
-		return v.addParts(e.host, e.container, point)
-	}
 	if file {
 		if done, err := v.copyFile(e.host, point); done || err != nil {
 			return err
 		}
+	} else if v.hidden.anyIn(e.host) {
+		return v.addParts(e.host, e.container, point)
 	}
 	if err := v.makePoint(point, file); err != nil {
 		return err
