@@ -88,23 +88,6 @@ func testDelegation(t *testing.T, e *env, opts []oci.SpecOpts) {
 	wantGone(t, top)
 }
 
-// Controllers are made available on the way down to the container.
-func TestCgroup2_ControllersAreEnabledFromTheRootOn(t *testing.T) {
-	needCgroup2(t)
-	e := newEnv(t)
-	outer := e.makeCgroup("outer")
-	if got := control(t, outer, "cgroup.subtree_control"); got != "" {
-		t.Fatalf("cgroup.subtree_control of a new cgroup = %q, so the test proves nothing", got)
-	}
-	limit := int64(33)
-	c := e.run("c1", config{opts: with(oci.WithCgroup("/"+e.namespace+"/outer/c1"),
-		limited(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}}))}, "sleep", "1000")
-	if got := control(t, filepath.Join(outer, "c1"), "pids.max"); got != "33" {
-		t.Errorf("pids.max = %q, want 33", got)
-	}
-	c.kill()
-}
-
 // makeCgroup makes a cgroup beside those of the test's containers; it ends with the test.
 func (e *env) makeCgroup(name string) string {
 	e.Helper()

@@ -4,10 +4,7 @@
 package containerd_test
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -145,48 +142,4 @@ func TestSystemd_CheckpointIsRestoredInAScope(t *testing.T) {
 	}
 	r.kill()
 	wantNoUnit(t, unit, dir)
-}
-
-func TestCheckpoint_HasNoDirectoryOfTheHost(t *testing.T) {
-	e, empty := newHostEnv(t)
-	host := with(annotations(annotationHostRootfs, "default"))
-	image := filepath.Join(t.TempDir(), "image")
-	c := e.run("c1", config{rootfs: empty, opts: host}, "/bin/sh", "-c", "echo ready; exec sleep 1000")
-	c.out.WaitFor(t, "ready")
-	_, err := c.Task.Checkpoint(e.ctx, client.WithCheckpointImagePath(image), withExit)
-	wantError(t, err, errdefs.ErrFailedPrecondition, annotationHostRootfs, "default", "cannot be checkpointed")
-	if _, err := os.Stat(image); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("image of the refused checkpoint: %v, want none", err)
-	}
-	if status := c.status("c1"); status.Status != client.Running {
-		t.Errorf("after the refused checkpoint = %+v, want running", status)
-	}
-	c.kill()
-}
-
-// What a checkpoint has is where the container could run when it was made.
-func TestCPUSet_OfARestoredContainer(t *testing.T) {
-	needCriu(t)
-	e := newCPUSetEnv(t)
-	// containerd's client restores only with options of the runc shim, which can allow no other source than the parent.
-	e.allowed = nil
-	parent := source{e, filepath.Join("/sys/fs/cgroup", e.namespace)}
-	parent.set("0-1")
-	follow := with(annotations(annotationSource, "parent"))
-	image := filepath.Join(t.TempDir(), "image")
-	c := e.run("c1", config{opts: follow}, "sleep", "1000")
-	_, err := c.Task.Checkpoint(e.ctx, client.WithCheckpointImagePath(image))
-	e.must(err, "checkpoint")
-	c.kill()
-	parent.set("2-3")
-	restored := e.run("c2", config{opts: follow, task: []client.NewTaskOpts{client.WithRestoreImagePath(image)}},
-		"sleep", "1000")
-	if got := control(t, restored.cgroup(), "cpuset.cpus"); got != "2-3" {
-		t.Errorf("cpuset.cpus after Start = %q, want 2-3", got)
-	}
-	wantRunsOn(t, "restored", restored.Task.Pid(), "2-3")
-	parent.set("1")
-	restored.wantCPUs("the source changed", "1")
-	restored.kill()
-	e.wantQuiet()
 }

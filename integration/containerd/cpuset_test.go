@@ -5,14 +5,12 @@ package containerd_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/kernelversion"
@@ -388,13 +386,6 @@ func TestCPUSet_InNomadsCgroups(t *testing.T) {
 	e.wantQuiet()
 }
 
-// recordAffinity prints, some ten times a second, where it may run. It starts no process for that.
-const recordAffinity = `mkfifo /tmp/never; exec 3<>/tmp/never
-while :; do
-	while read -r key value; do [ "$key" = Cpus_allowed_list: ] && echo "$value"; done </proc/self/status
-	read -r -t 0.1 _ <&3
-done`
-
 // setting reads a number from the environment.
 func setting(tb testing.TB, name string, otherwise int) int {
 	tb.Helper()
@@ -407,78 +398,6 @@ func setting(tb testing.TB, name string, otherwise int) int {
 		tb.Fatalf("%s=%q: want a positive number", name, text)
 	}
 	return n
-}
-
-// A scheduler keeps two reserved pools of CPUs and a shared one, and moves CPUs between them. Each container writes
-// down where it may run: what its pool had, in that order. SHIM_TEST_CPUSET_SECONDS and SHIM_TEST_CPUSET_CONTAINERS make
-// it longer and larger.
-func TestCPUSet_UnderAScheduler(t *testing.T) {
-	length := time.Duration(setting(t, "SHIM_TEST_CPUSET_SECONDS", 3)) * time.Second
-	e := newCPUSetEnv(t)
-	type pool struct {
-		source
-		had []string
-	}
-	pools := []*pool{
-		{source: source{e, e.makeCgroup("share")}},
-		{source: source{e, e.makeCgroup("reserve_a")}},
-		{source: source{e, e.makeCgroup("reserve_b")}},
-	}
-	move := func() {
-		// Each has one CPU, the fourth goes to any.
-		lists := [][]string{{}, {}, {}}
-		for i, cpu := range rand.Perm(4) {
-			to := i
-			if i == len(lists) {
-				to = rand.IntN(len(lists))
-			}
-			lists[to] = append(lists[to], strconv.Itoa(cpu))
-		}
-		for i, p := range pools {
-			p.set(strings.Join(lists[i], ","))
-			p.had = append(p.had, control(t, p.dir, "cpuset.cpus"))
-		}
-	}
-
-	move()
-	tasks := make([]*task, setting(t, "SHIM_TEST_CPUSET_CONTAINERS", 4))
-	for i := range tasks {
-		// Half are in one shim.
-		opts := with(pools[i%len(pools)].annotation())
-		if i%2 == 0 {
-			opts = append(opts, grouped("c0"))
-		}
-		tasks[i] = e.run("c"+strconv.Itoa(i), config{opts: opts}, "sh", "-c", recordAffinity)
-		move()
-	}
-	tick, over := time.NewTicker(harness.Slow(100*time.Millisecond)), time.After(length)
-	defer tick.Stop()
-	for going := true; going; {
-		select {
-		case <-tick.C:
-			move()
-		case <-over:
-			going = false
-		}
-	}
-	for i, c := range slices.Backward(tasks) { // c0 has the others' shim
-		had := pools[i%len(pools)].had
-		wantRunsOn(t, "at last", c.Task.Pid(), had[len(had)-1])
-		c.kill()
-		at, records := 0, strings.Fields(c.out.String())
-		for _, cpus := range records[:len(records)-1] { // it was killed while it wrote the last one
-			later := slices.Index(had[at:], cpus)
-			if later < 0 {
-				t.Errorf("%s ran on %s after %s, want what its source had in that order: %q", c.ID(), cpus, had[at], had)
-				break
-			}
-			at += later
-		}
-		if want := int(length / time.Second); len(records) < want {
-			t.Errorf("%s has %d records, want one a second", c.ID(), len(records))
-		}
-	}
-	e.wantQuiet()
 }
 
 // Systemd writes the CPUs of a unit again when it is reloaded, so the unit has to follow as well as its cgroup.

@@ -38,20 +38,6 @@ func testExec(e *env) {
 	e.wantEvents("c1", "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 3 | exit c1 137 | delete c1")
 }
 
-func TestExec_ReadsItsInputUntilTheEnd(t *testing.T) {
-	e := newEnv(t)
-	c := e.run("c1", config{}, "sleep", "1000")
-	// More than a pipe holds, so that reading and writing must go on side by side.
-	text := strings.Repeat("0123456789abcdef\n", 1<<14)
-	x := c.startExec("e1", config{stdin: strings.NewReader(text)}, nil, "cat")
-	e.must(x.CloseIO(e.ctx, withStdin), "close stdin of e1")
-	x.wantExit(0)
-	if got := x.out.String(); got != text {
-		t.Errorf("stdout has %d bytes, want the %d that were put in", len(got), len(text))
-	}
-	c.kill()
-}
-
 func TestExec_DiesWithTheContainerAndReportsBeforeIt(t *testing.T) {
 	e := newEnv(t)
 	// In a pid namespace of its own the kernel lets the first process end last. In the host's it is for the shim to

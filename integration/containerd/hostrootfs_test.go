@@ -121,37 +121,6 @@ func TestHostRootfs_IsReadOnlyNosuidNodevAndPrivate(t *testing.T) {
 	}
 }
 
-// What is mounted in a directory of the host gives way to what is asked for in its place.
-func TestHostRootfs_MountOfTheHostGivesWay(t *testing.T) {
-	e, empty := newHostEnv(t)
-	dir, other := publicDir(t), publicDir(t)
-	for _, at := range []string{dir + "/sub", dir + "/sub/deep"} {
-		e.must(os.MkdirAll(at, 0o755), "make a directory")
-		e.must(unix.Mount("tmpfs", at, "tmpfs", 0, ""), "mount")
-		t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
-		e.must(os.WriteFile(at+"/hosts", nil, 0o644), "write")
-	}
-	e.must(os.MkdirAll(other+"/deep", 0o755), "make a directory")
-	e.must(os.WriteFile(other+"/deep/mine", nil, 0o644), "write")
-	for id, tt := range map[string]struct {
-		list, want string
-		opts       []oci.SpecOpts
-	}{
-		"entry": {dir + ":/data," + other + ":/data/sub", "/data /data/sub /data/sub/deep /data/sub/deep/mine", nil},
-		"deep":  {dir + ":/data," + other + "/deep:/data/sub/deep", "/data /data/sub /data/sub/deep /data/sub/deep/mine /data/sub/hosts", nil},
-		"mount": {dir + ":/data", "/data /data/sub /data/sub/deep /data/sub/deep/mine", []oci.SpecOpts{bind(other, "/data/sub")}},
-		"whole": {dir + ":/data", "/data /data/deep /data/deep/mine", []oci.SpecOpts{bind(other, "/data")}},
-	} {
-		got := e.hostRun(id, empty, "default,"+tt.list, "find /data | sort | xargs", tt.opts...)
-		if got != tt.want+"\n" {
-			t.Errorf("with %s there is %q, want %q", id, got, tt.want)
-		}
-	}
-	if got, err := os.ReadDir(other); err != nil || len(got) != 1 {
-		t.Errorf("the directory has %v, %v, want what it had", got, err)
-	}
-}
-
 // inSnapshot changes the root file system of a container of an image.
 func (e *env) inSnapshot(change func(root string) error) client.NewContainerOpts {
 	return func(ctx context.Context, c *client.Client, info *containers.Container) error {

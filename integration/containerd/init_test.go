@@ -5,11 +5,8 @@ package containerd_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/containerd/containerd/v2/client"
@@ -17,7 +14,6 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
 )
@@ -70,84 +66,6 @@ func TestInit_RunsTheProgramAsItsChild(t *testing.T) {
 				t.Errorf("the program prints %q, want %q; stderr %q", got, want, c.err)
 			}
 		})
-	}
-}
-
-func TestInit_EndsAsItsChildDoes(t *testing.T) {
-	e := newInitEnv(t)
-	for i, tt := range []struct {
-		script string
-		status uint32
-	}{
-		{"exit 0", 0},
-		{"exit 77", 77},
-		{"kill -9 $$", 137},
-		{"kill -SEGV $$", 139},
-		{"kill -TERM $$", 143},
-		{"setsid sleep 1000 & exit 5", 5}, // which ends what is left
-	} {
-		c := e.run("c"+strconv.Itoa(i), config{opts: with(reaped())}, "sh", "-c", tt.script)
-		c.wantExit(tt.status)
-	}
-	// execve fails where the launcher saw an executable file.
-	program := filepath.Join(publicDir(t), "program")
-	e.must(os.WriteFile(program, []byte("no program"), 0o755), "write it")
-	c := e.run("bad", config{opts: with(reaped(), bind(program, "/tmp/program", "ro"))}, "/tmp/program")
-	c.wantExit(255)
-	if got, want := c.err.String(), "exec /tmp/program: errno 008\n"; got != want {
-		t.Errorf("stderr = %q, want %q", got, want)
-	}
-}
-
-// A program that waits for nobody: without an init its orphans stay zombies.
-func TestInit_ReapsOrphans(t *testing.T) {
-	e := newInitEnv(t)
-	const zombies = "cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '"
-	for id, tt := range map[string]struct {
-		opts []oci.SpecOpts
-		wait string // for what is there in the end
-	}{
-		"with":    {with(reaped()), "[ $(" + zombies + ") = 0 ]"},
-		"without": {nil, "[ $(" + zombies + ") -ge 5 ]"},
-	} {
-		c := e.run(id, config{opts: tt.opts}, "sleep", "1000")
-		c.runExec("orphans", "sh", "-c", "for i in 1 2 3 4 5; do (true & sleep 0.01 &); done")
-		c.runExec("zombies", "sh", "-c", "until "+tt.wait+"; do usleep 10000; done")
-		if kib := memory(e, int(c.Task.Pid()), "Rss"); id == "with" && kib > 100 {
-			t.Errorf("the init has %d KiB of memory, want 100 at most", kib)
-		}
-		c.kill()
-	}
-}
-
-func TestInit_HandsSignalsOn(t *testing.T) {
-	e := newInitEnv(t)
-	signals := map[string]syscall.Signal{ // pkg/launcher/native has all
-		"HUP": unix.SIGHUP, "INT": unix.SIGINT, "USR1": unix.SIGUSR1, "TERM": unix.SIGTERM, "WINCH": unix.SIGWINCH,
-		"CONT": unix.SIGCONT, "64": 64, "ABRT": unix.SIGABRT, "SEGV": unix.SIGSEGV,
-	}
-	script := ""
-	for name := range signals {
-		script += "trap 'echo got " + name + ".' " + name + "\n"
-	}
-	c := e.run("c1", config{opts: with(reaped())}, "sh", "-c", script+"echo ready; while :; do sleep 1000 & wait $!; kill $!; done")
-	c.out.WaitFor(t, "ready")
-	for name, number := range signals {
-		e.must(c.process.Kill(e.ctx, number), "kill")
-		c.out.WaitFor(t, "got "+name+".")
-	}
-	if n := strings.Count(c.out.String(), "got "); n != len(signals) {
-		t.Errorf("%d signals, want %d, each once: %q", n, len(signals), c.out)
-	}
-	e.must(c.Pause(e.ctx), "pause")
-	e.must(c.Resume(e.ctx), "resume")
-	c.kill()
-
-	// One that comes as soon as the container is started is not lost, and ends a program without a handler.
-	for i := range 10 {
-		c := e.run("early"+strconv.Itoa(i), config{opts: with(reaped())}, "sleep", "1000")
-		e.must(c.process.Kill(e.ctx, unix.SIGTERM), "kill")
-		c.wantExit(143)
 	}
 }
 

@@ -220,17 +220,3 @@ func TestTerminal_HasItsSizeAndEachChange(t *testing.T) {
 	c.wantExit(4)
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 4 | delete c1")
 }
-
-func TestTerminal_ExecHasItsOwn(t *testing.T) {
-	e := newEnv(t)
-	c := e.run("c1", config{}, "sleep", "1000")
-	keyboard, stdin := typed(e)
-	x := c.startExec("e1", config{stdin: stdin, terminal: true}, nil, "sh")
-	e.must(x.Resize(e.ctx, 90, 31), "resize e1")
-	e.typeLine(keyboard, "stty size; read -r line; echo \"read: $line.\"; exit 5")
-	x.out.WaitFor(t, "31 90")
-	e.typeLine(keyboard, "hello")
-	x.out.WaitFor(t, "read: hello.")
-	x.wantExit(5)
-	c.kill()
-}

@@ -218,39 +218,33 @@ func TestInfo_NamesTheRuntimeAndItsFeatures(t *testing.T) {
 	}
 }
 
-func TestKill_ReachesTheProcessItIsSentTo(t *testing.T) {
-	e := newEnv(t)
+func TestKill_ReachesTheProcessItIsSentTo(t *testing.T) { testSignal(newEnv(t)) }
+
+func testSignal(e *env) {
 	const script = `trap 'echo usr1' USR1; trap 'echo term; exit 9' TERM; echo ready; while :; do sleep 0.01; done`
 	c := e.run("c1", config{}, "sh", "-c", script)
-	c.out.WaitFor(t, "ready")
+	c.out.WaitFor(e, "ready")
 	x := c.startExec("e1", config{}, nil, "sh", "-c", script)
-	x.out.WaitFor(t, "ready")
+	x.out.WaitFor(e, "ready")
 
 	e.must(c.process.Kill(e.ctx, syscall.SIGUSR1), "USR1 to c1")
-	c.out.WaitFor(t, "usr1")
+	c.out.WaitFor(e, "usr1")
 	e.must(x.Kill(e.ctx, syscall.SIGTERM), "TERM to e1")
 	x.wantExit(9)
 	e.must(c.process.Kill(e.ctx, syscall.SIGTERM), "TERM to c1")
 	c.wantExit(9)
 	if got, want := x.out.String(), "ready\nterm\n"; got != want {
-		t.Errorf("e1 wrote %q, want %q", got, want)
+		e.Errorf("e1 wrote %q, want %q", got, want)
 	}
 	if got, want := c.out.String(), "ready\nusr1\nterm\n"; got != want {
-		t.Errorf("c1 wrote %q, want %q", got, want)
+		e.Errorf("c1 wrote %q, want %q", got, want)
 	}
-}
-
-func TestKill_AllEndsWhatTheFirstProcessStarted(t *testing.T) {
-	e := newEnv(t)
-	c := e.run("c1", config{}, "sh", "-c", "sleep 1000 & sleep 1000 & echo ready; wait")
-	c.out.WaitFor(t, "ready")
-	e.must(c.process.Kill(e.ctx, syscall.SIGKILL, client.WithKillAll), "kill all")
-	c.wantExit(137)
 }
 
 func TestCreated_CanBeKilledAndDeletedWithoutStart(t *testing.T) {
 	e := newEnv(t)
 	c := e.create("c1", config{}, "true")
+	harness.CheckAsleep(t, int(c.Task.Pid()))
 	c.kill()
 	e.wantEvents("c1", "create c1 | exit c1 137 | delete c1")
 	c = e.create("c2", config{}, "true")
@@ -451,15 +445,6 @@ func TestPidFile_NamesInitWhileTheContainerExists(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// A container that was created is ready to run, and costs nothing until then.
-func TestCreated_UsesNoCPU(t *testing.T) {
-	e := newEnv(t)
-	c := e.create("c1", config{}, "true")
-	harness.CheckAsleep(t, int(c.Task.Pid()))
-	e.must(c.process.Start(e.ctx), "start")
-	c.wantExit(0)
 }
 
 func TestCreated_StartsAfterRestartsOfContainerd(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/integration/harness"
 )
@@ -25,9 +24,6 @@ import (
 const tell = `ln -s $NOTIFY_SOCKET /dev/log
 tell() { (echo .; sleep 1000) | logger -t "$(printf 'x\n%b\nx' "$1")" & }
 `
-
-// while is a command that takes a while, as long as it takes on a slow machine to read a message.
-func while(d time.Duration) string { return fmt.Sprintf("sleep %v; ", harness.Slow(d).Seconds()) }
 
 func notified(timeout string) oci.SpecOpts {
 	return oci.WithAnnotations(map[string]string{
@@ -99,17 +95,6 @@ func TestNotify_NotReadyInTimeIsStopped(t *testing.T) {
 		`last STATUS "no database", ERRNO 111 (connection refused)`)
 	c.wantExit(137) // at once: Start has waited for it
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 137 | delete c1")
-}
-
-func TestNotify_ExitBeforeReadyFailsStart(t *testing.T) {
-	harness.OursOnly(t, "notify")
-	e := newEnv(t)
-	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c",
-		tell+`tell "STATUS=bad configuration"; `+while(time.Second)+`exit 3`)
-	wantError(t, c.process.Start(e.ctx), errdefs.ErrAborted, "init exited before READY=1 came, with status 3",
-		`last STATUS "bad configuration"`)
-	c.wantExit(3)
-	e.wantEvents("c1", "create c1 | start c1 | exit c1 3 | delete c1")
 }
 
 // Permissions are those of the container: its root owns the socket, and each of its users may send.

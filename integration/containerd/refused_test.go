@@ -13,7 +13,6 @@ import (
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
@@ -171,35 +170,4 @@ func matches(text, pattern string) bool {
 		text = text[at+len(part):]
 	}
 	return text == "" || parts[len(parts)-1] == ""
-}
-
-// Streams that cannot be opened are named. The table of pkg/stdio has all of them.
-func TestRefused_StreamsAreNamed(t *testing.T) {
-	harness.OursOnly(t, "errors of a class that name the stream")
-	e := newEnv(t)
-	c := e.run("c1", config{}, "sleep", "1000")
-	for i, tt := range []struct {
-		stdout, word string
-		class        error
-	}{
-		{"gopher:///log", "gopher", errdefs.ErrInvalidArgument},
-		{"file:///proc/version/log", "/proc/version", errdefs.ErrFailedPrecondition},
-		{"binary:///no/such/logger", "/no/such/logger", errdefs.ErrFailedPrecondition},
-		{"ttrpc+unix:///run/any.sock?streaming_id=c-stdout", "unknown scheme", errdefs.ErrInvalidArgument},
-	} {
-		cfg := config{io: func(string) (cio.IO, error) {
-			return &deaf{FIFOSet: &cio.FIFOSet{Config: cio.Config{Stdout: tt.stdout}}}, nil
-		}}
-		id := fmt.Sprintf("r%d", i)
-		_, err := e.tryCreate(id, cfg, "true")
-		wantError(t, err, tt.class, tt.word)
-		x, err := c.tryExec(id, cfg, nil, "true")
-		if err == nil {
-			err = x.Start(e.ctx)
-			_, _ = x.Delete(e.ctx) // it is the error that is looked at
-		}
-		wantError(t, err, tt.class, tt.word)
-	}
-	wantStatus(c, client.Running)
-	c.kill()
 }

@@ -49,14 +49,15 @@ func TestUpdate_ReachesTheCgroup(t *testing.T) {
 	c.kill()
 }
 
-func TestStats_CountWhatTheContainerUses(t *testing.T) {
-	e := newEnv(t)
+func TestStats_CountWhatTheContainerUses(t *testing.T) { testStatistics(newEnv(t)) }
+
+func testStatistics(e *env) {
 	c := e.run("c1", config{opts: with(oci.WithMemoryLimit(64 * mib))}, "sh", "-c",
 		"i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 1000 & echo ready; wait")
-	c.out.WaitFor(t, "ready")
+	c.out.WaitFor(e, "ready")
 	f := c.figures()
 	if f.cpu < time.Millisecond || f.memory < 4096 || f.memory > 64*mib || f.limit != 64*mib || f.pids != 2 {
-		t.Errorf("statistics %+v, want a millisecond, memory within its limit of 64 MiB, the shell and sleep", f)
+		e.Errorf("statistics %+v, want a millisecond, memory within its limit of 64 MiB, the shell and sleep", f)
 	}
 	c.kill()
 }

@@ -135,28 +135,6 @@ func TestRootless_ShimRunsContainers(t *testing.T) {
 	endRootless(f, s, "c1")
 }
 
-func TestRootless_ShimSaysThatItCannotLimit(t *testing.T) {
-	f := rootless(t)
-	for _, tt := range []struct {
-		name   string
-		change func(*specs.Spec)
-	}{
-		{"limit", func(s *specs.Spec) {
-			limit := int64(64 * mib)
-			s.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}
-		}},
-		{"path", func(s *specs.Spec) { s.Linux.CgroupsPath = "/" + f.Namespace + "/path" }},
-	} {
-		b := rootlessBundle(f, tt.name, tt.change, "true")
-		s := rootlessShim(f, b)
-		_, err := s.Create(f.Ctx, b.CreateRequest())
-		f.WantError(err, nil, tt.name, "cgroup")
-		t.Logf("%s: %v", tt.name, err)
-		endRootless(f, s, tt.name)
-		f.Remove(b)
-	}
-}
-
 func copyProgram(from, to string) error {
 	program, err := os.ReadFile(from)
 	if err != nil {

@@ -96,44 +96,6 @@ func TestStop_OfTheShimStopsItsContainers(t *testing.T) {
 	}
 }
 
-// All containers of a shim have their grace at the same time.
-func TestStop_OfTheShimStopsAllAtOnce(t *testing.T) {
-	harness.OursOnly(t, "stop-signal and stop-timeout")
-	e := newEnv(t)
-	options := withOptions(e, "StopSignal = 'SIGRTMIN+3'\nStopTimeout = '3s'\n")
-	var tasks []*task
-	for i := range 3 {
-		opts := with(grouped(e.namespace))
-		status := "exit 0"
-		if i == 2 {
-			status = "" // it is killed
-		}
-		c := e.run(fmt.Sprintf("c%d", i), config{new: options, opts: opts}, "sh", "-c",
-			"trap 'echo heard; "+status+"' 37; echo ready; while :; do sleep 0.01; done")
-		c.out.WaitFor(t, "ready")
-		tasks = append(tasks, c)
-	}
-	e.must(tasks[1].Pause(e.ctx), "pause one: it is thawed to hear")
-	began := time.Now()
-	shim := e.shim("c0")
-	e.must(unix.Kill(shim, unix.SIGTERM), "SIGTERM to the shim")
-	e.must(unix.Kill(shim, unix.SIGTERM), "a second one")
-	for i, want := range []uint32{0, 0, 137} {
-		if got := tasks[i].exit(); got != want {
-			t.Errorf("exit status of c%d = %d, want %d", i, got, want)
-		}
-	}
-	if took := time.Since(began); took < 3*time.Second || took > harness.Slow(6*time.Second) {
-		t.Errorf("all were dead after %v, want one grace of 3s", took)
-	}
-	for i, c := range tasks {
-		wantForgotten(t, e, c)
-		if got, want := c.out.String(), "ready\nheard\n"; got != want {
-			t.Errorf("c%d wrote %q, want %q", i, got, want)
-		}
-	}
-}
-
 // The shim died, so containerd calls the delete command, which gets nothing but the bundle.
 func TestStop_ContainerOfADeadShimIsStoppedAsTold(t *testing.T) {
 	harness.OursOnly(t, "stop-signal and stop-timeout")

@@ -11,14 +11,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	task3 "github.com/containerd/containerd/api/runtime/task/v3"
-	"github.com/containerd/containerd/api/services/tasks/v1"
-	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
@@ -113,109 +110,12 @@ func TestExec_DoesNotHangOnOutputThatItsChildrenHold(t *testing.T) {
 	}
 }
 
-func TestDelete_ManyAtOnceAreOne(t *testing.T) {
-	e := newEnv(t)
-	c := e.run("c1", config{}, "sleep", "1000")
-	x := c.startExec("e1", config{}, nil, "true")
-	x.exit()
-	service := e.client.TaskService()
-	deleteOften(t, "exec", 1, func() error {
-		_, err := service.DeleteProcess(e.ctx, &tasks.DeleteProcessRequest{ContainerID: "c1", ExecID: "e1"})
-		return err
-	})
-	x.closeIO()
-	e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill")
-	c.exit()
-	// Each gets the answer of the first, whose caller may have given up. From the runc shim only one gets any, and
-	// containerd takes a task that its shim does not know for deleted.
-	direct, succeed := e.direct("c1"), 6
-	if harness.Runtime() != harness.Ours {
-		succeed = 1
-	}
-	deleteOften(t, "container", succeed, func() error {
-		_, err := direct.Delete(e.ctx, &task3.DeleteRequest{ID: "c1"})
-		return err
-	})
-	e.waitEvents("c1", "delete c1")
-	if got := strings.Count(e.events.Text("c1"), "delete c1"); got > 1 {
-		t.Errorf("events = %q, want one delete", e.events.Text("c1"))
-	}
-	_, _ = service.Delete(e.ctx, &tasks.DeleteTaskRequest{ContainerID: "c1"})
-	_, err := service.Delete(e.ctx, &tasks.DeleteTaskRequest{ContainerID: "c1"})
-	wantError(t, errgrpc.ToNative(err), errdefs.ErrNotFound, "c1")
-	c.closeIO()
-}
-
-// deleteOften deletes five times at once and once more.
-func deleteOften(t *testing.T, what string, want int, remove func() error) {
-	t.Helper()
-	var all sync.WaitGroup
-	var succeeded atomic.Int32
-	again := func() {
-		switch err := errgrpc.ToNative(remove()); {
-		case err == nil:
-			succeeded.Add(1)
-		case !errors.Is(err, errdefs.ErrNotFound):
-			t.Errorf("another Delete of the %s = %v, want not found", what, err)
-		}
-	}
-	for range 5 {
-		all.Go(again)
-	}
-	all.Wait()
-	again()
-	if got := succeeded.Load(); int(got) != want {
-		t.Errorf("%d Deletes of the %s succeeded, want %d", got, what, want)
-	}
-}
-
 // direct calls the shim of a container, past containerd.
 func (e *env) direct(id string) task3.TTRPCTaskService {
 	e.Helper()
 	direct, err := harness.DialShim(e, e.bundle(id))
 	e.must(err, "dial the shim")
 	return direct
-}
-
-// pidNamespaces are the two ways in which a container's processes end: the kernel kills all of them with the first one,
-// or the shim has to.
-var pidNamespaces = []struct {
-	name string
-	opts []oci.SpecOpts
-}{
-	{"own", nil},
-	{"host", []oci.SpecOpts{oci.WithHostNamespace(specs.PIDNamespace)}},
-}
-
-func TestKill_OfAPausedContainerWorksAtOnceOrAtResume(t *testing.T) {
-	parent := newEnv(t)
-	t.Run("SIGKILL at once", func(t *testing.T) {
-		e := parent.sub(t)
-		c := e.run("k1", config{}, "sh", "-c", "sleep 1000 & wait")
-		e.must(c.Pause(e.ctx), "pause")
-		c.kill()
-	})
-	t.Run("SIGKILL to an exec when it is resumed", func(t *testing.T) {
-		e := parent.sub(t)
-		c := e.run("k3", config{}, "sleep", "1000")
-		x := c.startExec("k3x", config{}, nil, "sleep", "1000")
-		e.must(c.Pause(e.ctx), "pause")
-		e.must(x.Kill(e.ctx, syscall.SIGKILL), "kill exec")
-		wantStatus(c, client.Paused)
-		e.must(c.Resume(e.ctx), "resume")
-		x.wantExit(137)
-		c.kill()
-	})
-	t.Run("SIGTERM when it is resumed", func(t *testing.T) {
-		e := parent.sub(t)
-		c := e.run("k4", config{}, "sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done")
-		c.out.WaitFor(t, "ready")
-		e.must(c.Pause(e.ctx), "pause")
-		e.must(c.process.Kill(e.ctx, syscall.SIGTERM), "kill")
-		wantStatus(c, client.Paused)
-		e.must(c.Resume(e.ctx), "resume")
-		c.wantExit(9)
-	})
 }
 
 // frozenFS mounts a file system of its own and returns where. From freeze to thaw, who writes to it is in
@@ -282,6 +182,7 @@ func wantFast(t *testing.T, what string, bound time.Duration, f func() error) er
 // the process can die the container ends as any other.
 func TestKill_OfAContainerThatCannotDieSaysSo(t *testing.T) {
 	harness.OursOnly(t, "answers while a process cannot die")
+	hostPIDs := with(oci.WithHostNamespace(specs.PIDNamespace)) // where the shim kills them, and not the kernel
 	const first, child = "while :; do echo x >/frozen/file; done", "(while :; do echo x >/frozen/file; done) & wait"
 	for _, tt := range []struct {
 		name, script string
@@ -290,8 +191,8 @@ func TestKill_OfAContainerThatCannotDieSaysSo(t *testing.T) {
 	}{
 		{"the first process", first, nil, false},
 		{"a child", child, nil, false},
-		{"the first process in the host's pid namespace", first, pidNamespaces[1].opts, false},
-		{"a child in the host's pid namespace", child, pidNamespaces[1].opts, true},
+		{"the first process in the host's pid namespace", first, hostPIDs, false},
+		{"a child in the host's pid namespace", child, hostPIDs, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEnv(t)

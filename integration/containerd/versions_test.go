@@ -16,7 +16,6 @@ import (
 	"testing"
 
 	bootstrap "github.com/containerd/containerd/api/runtime/bootstrap/v1"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"sandbox.internal/shim/integration/harness"
@@ -131,23 +130,6 @@ func unavailable(t *testing.T, what string, err error) {
 		t.Fatalf("%s: %v", what, err)
 	}
 	t.Skipf("NOT TESTED: %s: %v", what, err)
-}
-
-func testSignal(e *env) {
-	c := e.run("c1", config{}, "sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do usleep 10000; done")
-	c.out.WaitFor(e, "ready")
-	e.must(c.process.Kill(e.ctx, unix.SIGTERM), "SIGTERM")
-	c.wantExit(9)
-	e.wantEvents("c1", "create c1 | start c1 | exit c1 9 | delete c1")
-}
-
-func testStatistics(e *env) {
-	c := e.run("c1", config{}, "sh", "-c", "echo ready; exec sleep 1000")
-	c.out.WaitFor(e, "ready") // Start answers before the program has taken the place of the runtime's first stage
-	if pids := c.figures().pids; pids != 1 {
-		e.Errorf("statistics count %d processes, want one", pids)
-	}
-	c.kill()
 }
 
 // wiretap is a program in the shim's place that copies what each start reads and writes to files, and becomes the shim.

@@ -20,7 +20,6 @@ import (
 const (
 	PodSandbox = "podsandbox" // containerd's default: a pause container is the sandbox
 	Shim       = "shim"       // the shim is the sandbox, there is no pause container
-	Options    = "options"    // as PodSandbox, with a table of options
 	ShimLimits = "shimlimits" // as Shim, with a table of options that bounds what pods ask for
 )
 
@@ -33,7 +32,7 @@ const DrainTimeout = 3 * time.Second
 // pluginDirs is where Debian has CNI's plugins, and where most others have them.
 var pluginDirs = []string{"/usr/lib/cni", "/opt/cni/bin"}
 
-// cniConf is the network of the pods: a bridge without a way out, and ports of the machine. The version is the newest
+// cniConf is the network of the pods: a bridge without a way out. The version is the newest
 // that the plugins of Debian 11 know.
 const cniConf = `{
   "cniVersion": "0.4.0",
@@ -44,8 +43,7 @@ const cniConf = `{
       "ipam": {
         "type": "host-local", "dataDir": %q, "ranges": [[{"subnet": "10.88.0.0/16"}]], "routes": [{"dst": "0.0.0.0/0"}]
       }
-    },
-    {"type": "portmap", "capabilities": {"portMappings": true}}
+    }
   ]
 }
 `
@@ -121,7 +119,6 @@ func Configured(c *harness.Containerd) []byte {
 	handlers := []struct{ name, text string }{
 		{PodSandbox, "sandboxer = \"podsandbox\"\n"},
 		{Shim, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\n"},
-		{Options, "sandboxer = \"podsandbox\"\noptions = {NoNewKeyring = true}\n"},
 		{ShimLimits, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\noptions = {MaxShmSize = \"128Mi\"}\n"},
 	}
 	if c.Env.Runtime != harness.Ours { // whose options other shims do not know

@@ -509,15 +509,6 @@ func (c *container) tryExec(seconds int64, argv ...string) (*runtimeapi.ExecSync
 		&runtimeapi.ExecSyncRequest{ContainerId: c.id, Cmd: argv, Timeout: seconds})
 }
 
-// succeeds returns an error unless a command in the container ends well.
-func (c *container) succeeds(argv ...string) error {
-	r, err := c.tryExec(10, argv...)
-	if err == nil && r.GetExitCode() != 0 {
-		err = fmt.Errorf("%q: exit code %d: %s%s", argv, r.GetExitCode(), r.GetStdout(), r.GetStderr())
-	}
-	return err
-}
-
 // usage returns what the pod's shim holds, once it has made what it keeps: the launcher of execs and the files of
 // stats.
 func (c *container) usage() harness.Usage {

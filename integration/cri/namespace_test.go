@@ -5,9 +5,6 @@ package cri_test
 
 import (
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -126,27 +123,6 @@ func image(path, sub string, set ...func(*runtimeapi.Mount)) change {
 			m.Image, m.ImageSubPath, m.Readonly = &runtimeapi.ImageSpec{Image: harness.VolumeImage}, sub, true
 		})...)(c)
 	}
-}
-
-func TestVolume_MountPropagation(t *testing.T) {
-	eachWay(t, func(e *env) {
-		dir := e.volume()
-		e.must(os.Mkdir(filepath.Join(dir, "sub"), 0o755), "make a directory")
-		e.must(unix.Mount(dir, dir, "", unix.MS_BIND, ""), "mount the volume on itself")
-		e.Cleanup(func() { e.must(unix.Unmount(dir, unix.MNT_DETACH), "unmount the volume") })
-		e.must(unix.Mount("", dir, "", unix.MS_SHARED, ""), "share the volume")
-		p := e.pod("p")
-		travels := func(how runtimeapi.MountPropagation) change {
-			return mounted(dir, "/volume", func(m *runtimeapi.Mount) { m.Propagation = how })
-		}
-		private := p.run("private", forever, travels(runtimeapi.MountPropagation_PROPAGATION_PRIVATE))
-		slave := p.run("slave", forever, travels(runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER))
-		e.must(unix.Mount("tmpfs", filepath.Join(dir, "sub"), "tmpfs", 0, ""), "mount a tmpfs")
-		e.Cleanup(func() { e.must(unix.Unmount(filepath.Join(dir, "sub"), unix.MNT_DETACH), "unmount the tmpfs") })
-		e.file("volume/sub/file", "seen")
-		slave.wantExec("seen", "cat", "/volume/sub/file")
-		private.wantExec("", "ls", "/volume/sub")
-	})
 }
 
 // mounted mounts a path of the machine.
@@ -275,76 +251,6 @@ func TestNamespace_ContainersShareThePodsButPIDs(t *testing.T) {
 	})
 }
 
-func TestNamespace_ModesOfTheHost(t *testing.T) {
-	for kinds, set := range map[string]func(*runtimeapi.NamespaceOption){
-		"net":         func(o *runtimeapi.NamespaceOption) { o.Network = ofNode },
-		"net ipc pid": func(o *runtimeapi.NamespaceOption) { o.Network, o.Ipc, o.Pid = ofNode, ofNode, ofNode },
-	} {
-		t.Run(kinds, func(t *testing.T) {
-			eachWay(t, func(e *env) {
-				// A kubelet gives no name of its own to a pod in the machine's network.
-				p := e.pod("p", in(set), func(c *runtimeapi.PodSandboxConfig) { c.Hostname = "" })
-				c := p.run("c", forever)
-				for _, kind := range []string{"net", "ipc", "pid"} {
-					shared := e.namespace(c.pid(), kind) == e.namespace(os.Getpid(), kind)
-					if want := strings.Contains(kinds, kind); shared != want {
-						e.Errorf("%s namespace is the machine's: %v, want %v", kind, shared, want)
-					}
-				}
-				c.wantExec("yes", "sh", "-c", "ifconfig lo >/dev/null && echo yes")
-				name, err := os.Hostname()
-				e.must(err, "name of the machine")
-				c.wantExec(name, "hostname")
-				c.end()
-				p.remove()
-			})
-		})
-	}
-}
-
-// get returns what an address answers, once it does.
-func (e *env) get(address string) (text string) {
-	e.Helper()
-	harness.Eventually(e, "an answer", func() error {
-		request, err := http.NewRequestWithContext(e.ctx, http.MethodGet, address, nil)
-		e.must(err, address)
-		request.Close = true
-		answer, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = answer.Body.Close() }() // it was read
-		b, err := io.ReadAll(answer.Body)
-		text = string(b)
-		return err
-	})
-	return text
-}
-
-func TestNetwork_OfAPod(t *testing.T) {
-	eachWay(t, func(e *env) {
-		p, other := e.pod("p", func(c *runtimeapi.PodSandboxConfig) {
-			c.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 8080, HostPort: 18080}}
-		}), e.pod("other")
-		p.run("web", []string{"sh", "-c", "cd /tmp && echo hello >index.html && exec httpd -f -p 8080"})
-		client, stranger := p.run("client", forever), other.run("stranger", forever)
-		address := p.status().GetNetwork().GetIp()
-		if net.ParseIP(address) == nil || address == other.status().GetNetwork().GetIp() {
-			e.Errorf("address of the pod = %q, want one that the other pod has not", address)
-		}
-		for _, url := range []string{"http://" + address + ":8080/", "http://10.88.0.1:18080/"} {
-			if got := e.get(url); got != "hello\n" {
-				e.Errorf("%s from the machine = %q, want hello", url, got)
-			}
-		}
-		client.wantExec("hello", "wget", "-qO-", "http://localhost:8080/")
-		stranger.wantExec("hello", "wget", "-qO-", "http://"+address+":8080/")
-		if stranger.succeeds("wget", "-qO-", "-T1", "http://localhost:8080/") == nil {
-			e.Error("another pod reaches it on localhost")
-		}
-	})
-}
-
 // Users, files, volumes and images of a pod with a user namespace.
 func TestUserNamespace_PodHasUsersOfItsOwn(t *testing.T) {
 	eachWay(t, func(e *env) {
@@ -431,28 +337,4 @@ func TestPodFiles_AreThePodsOrTheHosts(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestVolume_OfTheHostOrAnImage(t *testing.T) {
-	eachWay(t, func(e *env) {
-		dir := e.volume()
-		sub := filepath.Join(dir, "sub")
-		e.must(os.Mkdir(sub, 0o755), "make a directory")
-		e.must(unix.Mount("tmpfs", sub, "tmpfs", 0, ""), "mount a tmpfs")
-		e.Cleanup(func() { e.must(unix.Unmount(sub, unix.MNT_DETACH), "unmount the tmpfs") })
-		p := e.pod("p")
-		a := p.run("a", forever, image("/image", ""), image("/part", "sub"), mounted(dir, "/rw"),
-			mounted(dir, "/ro", func(m *runtimeapi.Mount) { m.Readonly = true }),
-			mounted(dir, "/rro", func(m *runtimeapi.Mount) { m.Readonly, m.RecursiveReadOnly = true, true }))
-		b := p.run("b", forever, image("/image", ""))
-		a.wantExec("/rw/f\n/ro/sub/f", "sh", "-c", // read-only alone does not hold below
-			"for f in /rw/f /ro/f /ro/sub/f /rro/f /rro/sub/f /image/f; do touch $f 2>/dev/null && echo $f; done; true")
-		if _, err := os.Stat(filepath.Join(dir, "f")); err != nil {
-			e.Errorf("file on the machine: %v", err)
-		}
-		a.wantExec("hello\nbelow", "cat", "/image/"+harness.Greeting, "/part/file")
-		a.end()
-		a.remove()
-		b.wantExec("hello", "cat", "/image/"+harness.Greeting) // the pod's as long as the pod is
-	})
 }

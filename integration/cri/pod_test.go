@@ -27,29 +27,6 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestHandler_OptionsReachTheShim(t *testing.T) {
-	eachWay(t, func(e *env) {
-		if e.way == cri.PodSandbox {
-			e.handler = cri.Options
-		} else {
-			e.Skip("the handler with options is of the other way")
-		}
-		hasKeyring := func() bool {
-			p := e.pod("p")
-			c := p.run("c", forever)
-			keys, err := os.ReadFile("/proc/keys") // of all users, for root
-			e.must(err, "keys of the machine")
-			p.remove()
-			return strings.Contains(string(keys), "_ses."+c.id)
-		}
-		with := hasKeyring() // NoNewKeyring is among the options
-		e.handler = cri.PodSandbox
-		if without := hasKeyring(); with || !without {
-			e.Errorf("a container has a keyring of its own: %t with the option NoNewKeyring, %t without", with, without)
-		}
-	})
-}
-
 func TestPod_InitContainersRunFirst(t *testing.T) {
 	eachWay(t, func(e *env) {
 		volume := mounted(e.volume(), "/volume")

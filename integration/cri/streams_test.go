@@ -4,7 +4,6 @@
 package cri_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -69,44 +68,6 @@ func TestExecSync_OutputThatAnotherProcessHoldsIsNotAtItsEnd(t *testing.T) {
 type sizeQueue chan *remotecommand.TerminalSize
 
 func (q sizeQueue) Next() *remotecommand.TerminalSize { return <-q }
-
-func TestAttach_ReachesTheContainersOwnStreams(t *testing.T) {
-	eachWay(t, func(e *env) {
-		p := e.pod("p")
-		const script = "while :; do echo tick; usleep 50000; done & " +
-			"read -r word; echo got $word; read -r word; echo then $word; wait"
-		c := p.run("c", []string{"sh", "-c", script},
-			func(config *runtimeapi.ContainerConfig) { config.Stdin = true })
-		// It attaches twice.
-		for _, say := range []struct{ word, want string }{{"one", "got one\n"}, {"two", "then two\n"}} {
-			r, err := e.daemon.Runtime.Attach(e.ctx,
-				&runtimeapi.AttachRequest{ContainerId: c.id, Stdin: true, Stdout: true, Stderr: true})
-			e.must(err, "attach")
-			keyboard, stdin := io.Pipe()
-			ctx, cancel := context.WithCancel(e.ctx)
-			attached := *e
-			attached.ctx = ctx
-			var out harness.Buffer
-			done := make(chan error, 1)
-			go func() {
-				done <- attached.stream(r.GetUrl(),
-					remotecommand.StreamOptions{Stdin: keyboard, Stdout: &out, Stderr: io.Discard})
-			}()
-			out.WaitFor(e, "tick") // containerd connects stdin first, and the answer could come before the rest
-			fmt.Fprintln(stdin, say.word)
-			out.WaitFor(e, say.want)
-			cancel()
-			_ = stdin.Close() // for the goroutine that reads it
-			if err := <-done; !errors.Is(err, context.Canceled) {
-				e.Logf("attach ended with %v", err) // or with the container
-			}
-		}
-		c.stop(0) // not before: containerd ends an attach with its container, whatever of the output is on its way
-		c.wantExit(137)
-		c.wantLog("got one\n")
-		c.wantLog("then two\n")
-	})
-}
 
 // Nobody deletes such execs.
 func TestExecSync_ContainerdKilledMeanwhileCostsNoWakeups(t *testing.T) {
@@ -192,20 +153,6 @@ func (e *env) wantGone(word string) {
 			}
 		}
 		return nil
-	})
-}
-
-func TestExecSync_ReturnsOutputAndExitCode(t *testing.T) {
-	eachContainer(t, func(e *env, c *container) {
-		r, err := c.tryExec(10, "sh", "-c", "echo out; echo err >&2; exit 7")
-		e.must(err, "exec")
-		if got := fmt.Sprintf("%q %q %d", r.GetStdout(), r.GetStderr(), r.GetExitCode()); got != `"out\n" "err\n" 7` {
-			e.Errorf("exec = %s, want out, err and 7", got)
-		}
-		const size = 3 << 20 // many times what a pipe holds
-		if got := len(c.exec("sh", "-c", fmt.Sprintf("head -c %d /dev/zero", size))); got != size {
-			e.Errorf("exec wrote %d bytes, want %d", got, size)
-		}
 	})
 }
 
