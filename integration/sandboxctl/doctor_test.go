@@ -30,27 +30,25 @@ disabled_plugins = [%s, "io.containerd.nri.v1.nri", "io.containerd.cri.v1.images
 }
 
 func TestDoctor_ANodeWithAContainer(t *testing.T) {
-	p := newPatient(t, withCRI(harness.Ours, ""))
-	pid := p.run("lives")
-	r := p.examine(status(t, p))
-	p.want(r, "containerd", "ok", fmt.Sprint("pid ", p.Pid()))
-	p.want(r, "containerd-version", "ok", p.Version)
-	p.want(r, "handlers", "ok", "mine")
-	p.want(r, "shim-binary", "ok", p.Env.Shim)
-	p.want(r, "kernel-features", "ok", "pidfd_open")
-	p.wantNothingLeft(r)
+	e := newPatient(t, withCRI(harness.Ours, ""))
+	e.run("lives", harness.Ours, nil)
+	pid := e.shim("lives")
+	r := e.examine(status(t, e))
+	e.want(r, "containerd", "ok", fmt.Sprint("pid ", e.Pid()))
+	e.want(r, "containerd-version", "ok", e.Version)
+	e.want(r, "handlers", "ok", "mine")
+	e.want(r, "shim-binary", "ok", e.Env.Shim)
+	e.want(r, "kernel-features", "ok", "pidfd_open")
+	e.wantNothingLeft(r)
 	if !harness.Alive(pid) {
 		t.Error("the shim was ended, whose container runs")
-	}
-	if got := p.ctr("task", "ls", "-q"); got != "lives\n" {
-		t.Errorf("tasks afterwards: %q, want that of the container", got)
 	}
 }
 
 // status is that with which doctor ends on this machine, of which other things may be wrong than what a test breaks.
-func status(t *testing.T, p *patient) int {
+func status(t *testing.T, e *env) int {
 	t.Helper()
-	r := p.examine(-1)
+	r := e.examine(-1)
 	if r.Status == "failure" {
 		return 2
 	}
@@ -58,31 +56,31 @@ func status(t *testing.T, p *patient) int {
 }
 
 func TestDoctor_StatusIsForScripts(t *testing.T) {
-	p := newPatient(t, withCRI(harness.Ours, "sandboxer = \"podsandbox\"\noptions = {NoNewKeyring = true}\n"))
-	r := p.examine(-1)
-	p.want(r, "handlers", "warning", "table of options")
+	e := newPatient(t, withCRI(harness.Ours, "sandboxer = \"podsandbox\"\noptions = {NoNewKeyring = true}\n"))
+	r := e.examine(-1)
+	e.want(r, "handlers", "warning", "table of options")
 	if r.Status == "failure" {
 		t.Skipf("SKIPPED: something else is wrong with this machine: %+v", r)
 	}
-	p.examine(0)
-	p.examine(1, "--strict")
-	p.must(p.Kill())
-	p.examine(2)
+	e.examine(0)
+	e.examine(1, "--strict")
+	e.must(e.Kill())
+	e.examine(2)
 }
 
 // A containerd that is stopped accepts connections and answers none.
 func TestDoctor_ContainerdHangs(t *testing.T) {
-	p := newPatient(t, nil)
-	harness.Stop(t, p.Pid())
-	p.want(p.examine(2), "containerd", "failure", "does not answer")
+	e := newPatient(t, nil)
+	harness.Stop(t, e.Pid())
+	e.want(e.examine(2), "containerd", "failure", "does not answer")
 }
 
 func TestDoctor_TheKernelRefusesACall(t *testing.T) {
-	p := newPatient(t, nil)
+	e := newPatient(t, nil)
 	for _, call := range []string{"openat2", "clone3", "pidfd_open"} {
 		i := harness.Inject(t, harness.Fault{Call: call, Err: "ENOSYS"})
-		p.want(p.examineBy(i.Command(p.command("-o", "json")...), 2), "kernel-features", "failure", call)
+		e.want(e.examineBy(i.Command(e.doctor("-o", "json")...), 2), "kernel-features", "failure", call)
 	}
 	i := harness.Inject(t, harness.Fault{Call: "mount_setattr", Err: "ENOSYS"})
-	p.want(p.examineBy(i.Command(p.command("-o", "json")...), -1), "kernel-features", "warning", "recursive read-only")
+	e.want(e.examineBy(i.Command(e.doctor("-o", "json")...), -1), "kernel-features", "warning", "recursive read-only")
 }

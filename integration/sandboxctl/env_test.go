@@ -27,9 +27,10 @@ import (
 
 const runc = "io.containerd.runc.v2"
 
-// env is a namespace of its own on the shared containerd.
+// env is a namespace of its own on a containerd.
 type env struct {
 	testing.TB
+	*harness.Containerd
 	ctx         context.Context //nolint:containedctx // of the namespace, for one test
 	client      *client.Client
 	namespace   string
@@ -37,29 +38,62 @@ type env struct {
 	snapshotter string
 }
 
+// newEnv prepares a test on the shared containerd.
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	harness.OursOnly(t, "sandboxctl, which needs its shims")
+	return newEnvOn(t, shared)
+}
+
+// newPatient prepares a test on a containerd of its own with the configuration of config; nil is that of other tests,
+// without CRI.
+func newPatient(t *testing.T, config func(*harness.Containerd) []byte) *env {
+	t.Helper()
+	c, err := harness.NewContainerd(shared.Env)
+	if config != nil {
+		c, err = harness.NewConfigured(shared.Env, config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatalf("%v\n%s", err, c.LogFrom(0))
+	}
+	return newEnvOn(t, c)
+}
+
+// newEnvOn prepares a test on c. What the test leaves behind fails it.
+func newEnvOn(t *testing.T, c *harness.Containerd) *env {
+	t.Helper()
 	hash := fnv.New32a()
 	fmt.Fprint(hash, t.Name(), os.Getpid())
-	e := &env{TB: t, namespace: fmt.Sprintf("%s%d-%08x", harness.NamespacePrefix, os.Getpid(), hash.Sum32())}
+	e := &env{TB: t, Containerd: c, namespace: fmt.Sprintf("%s%d-%08x", harness.NamespacePrefix, os.Getpid(), hash.Sum32())}
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), e.namespace), harness.Slow(2*time.Minute))
 	e.ctx = ctx
 	t.Cleanup(cancel)
 	var err error
-	e.client, err = shared.Client()
+	e.client, err = c.Client()
 	e.must(err)
 	t.Cleanup(func() { _ = e.client.Close() })
-	bundles := filepath.Join(shared.State, "io.containerd.runtime.v2.task", e.namespace)
 	t.Cleanup(func() {
-		(harness.Scope{Namespace: e.namespace, MountsIn: bundles, Dirs: []string{bundles}}).Check(t)
+		(harness.Scope{Namespace: e.namespace, MountsIn: e.bundles(), Dirs: []string{e.bundles(), c.Sockets}}).Check(t)
 		if t.Failed() {
-			t.Logf("log of containerd and the shims:\n%s", shared.LogFrom(0))
+			t.Logf("log of containerd and the shims:\n%s", c.LogFrom(0))
 		}
 	})
-	e.image, e.snapshotter, err = shared.Load(ctx, e.client)
+	e.image, e.snapshotter, err = c.Load(ctx, e.client)
 	e.must(err)
 	return e
+}
+
+// bundles is the directory of the bundles of the test's namespace.
+func (e *env) bundles() string {
+	return filepath.Join(e.State, "io.containerd.runtime.v2.task", e.namespace)
 }
 
 func (e *env) must(err error) {
@@ -97,7 +131,7 @@ func (e *env) container(id, runtime string, opts []oci.SpecOpts, more ...client.
 		if err != nil && !errdefs.IsNotFound(err) {
 			e.Errorf("remove task %s: %v", id, err)
 		}
-		if err := c.Delete(ctx, client.WithSnapshotCleanup); err != nil {
+		if err := c.Delete(ctx, client.WithSnapshotCleanup); err != nil && !errdefs.IsNotFound(err) {
 			e.Errorf("remove container %s: %v", id, err)
 		}
 	})
@@ -136,8 +170,9 @@ func annotate(name, value string) oci.SpecOpts {
 	return oci.WithAnnotations(map[string]string{"io.containerd.sandbox.v1/" + name: value})
 }
 
+// command is sandboxctl for the containerd and the namespace of the test.
 func (e *env) command(args ...string) *exec.Cmd {
-	args = append([]string{"--address", shared.Address, "--state", shared.State, "--namespace", e.namespace}, args...)
+	args = append([]string{"--address", e.Address, "--state", e.State, "--namespace", e.namespace}, args...)
 	cmd := exec.CommandContext(e.ctx, binary, args...)
 	cmd.Stderr = e.Output()
 	return cmd
@@ -199,10 +234,10 @@ type pod struct {
 }
 
 // ps returns pods, and containers by their id.
-func (e *env) ps() ([]pod, map[string]row) {
+func (e *env) ps(options ...string) ([]pod, map[string]row) {
 	e.Helper()
 	var s struct{ Pods []pod }
-	e.must(json.Unmarshal([]byte(e.ctl("ps", "-o", "json")), &s))
+	e.must(json.Unmarshal([]byte(e.ctl(append(options, "ps", "-o", "json")...)), &s))
 	all := map[string]row{}
 	for _, p := range s.Pods {
 		for _, c := range p.Containers {

@@ -68,7 +68,7 @@ func TestInspect_TellsWhatTheShimKnows(t *testing.T) {
 	if k.ID != "web-12345" || k.State != "running" || k.Launch.Init != "launcher" || k.Launch.ExecsByLibcontainer != 0 {
 		t.Errorf("known = %+v", k)
 	}
-	if !strings.HasSuffix(k.Cgroup, "/"+e.namespace+"/web-12345") || !strings.HasPrefix(k.Bundle, shared.State) {
+	if !strings.HasSuffix(k.Cgroup, "/"+e.namespace+"/web-12345") || !strings.HasPrefix(k.Bundle, e.State) {
 		t.Errorf("cgroup = %q, bundle = %q", k.Cgroup, k.Bundle)
 	}
 	settings := map[string][2]string{}
@@ -92,6 +92,9 @@ func TestInspect_TellsWhatTheShimKnows(t *testing.T) {
 	}
 	if in.Shim.Namespace != e.namespace || in.Shim.Clients < 2 || in.Shim.Events.Sent < 2 || in.ShimPSS == 0 {
 		t.Errorf("shim = %+v, PSS %d", in.Shim, in.ShimPSS)
+	}
+	if text := e.ctl("stacks", "web-12345"); !strings.Contains(text, "process.(*Process).await") {
+		t.Errorf("no waiter of a process in\n%s", text)
 	}
 	for _, text := range []string{e.ctl("inspect", "web-12345"), e.ctl("inspect", "web-12345", "--all")} {
 		for _, want := range []string{"SIGQUIT", "launcher", "over its limit wall-time", "cgroup", "goroutines"} {
@@ -131,13 +134,5 @@ func TestInspect_ContainerOfRuncsShim(t *testing.T) {
 	}
 	if said := e.refused("stacks", "old"); !strings.Contains(said, "old: its shim is of another runtime") {
 		t.Errorf("stacks of runc's shim: %q", said)
-	}
-}
-
-func TestStacks_AreTheShims(t *testing.T) {
-	e := newEnv(t)
-	e.run("c1", harness.Ours, nil)
-	if text := e.ctl("stacks", "c1"); !strings.Contains(text, "process.(*Process).await") {
-		t.Errorf("no waiter of a process in\n%s", text)
 	}
 }
