@@ -9,14 +9,7 @@ func TestDocker_Exec(t *testing.T) {
 	const box = "docker run -d --name box busybox sleep 1000 >/dev/null; "
 	compare(t, shared, []clientCase{
 		{name: "exec, its exit codes", script: box + `docker exec box echo hello; for n in 0 1 42 255; do docker exec box sh -c "exit $n" || echo $?; done`, want: "hello\n1\n42\n255\n"},
-		{
-			name: "exec -i",
-			script: box + `echo hello | docker exec -i box cat; echo hello | docker exec box cat
-				head -c 3000000 /dev/zero | docker exec -i box wc -c`,
-			want: "hello\n3000000\n",
-		},
 		{name: "exec -t", script: box + `docker exec -t box sh -c 'tty; test -t 1 && test -t 2 && echo terminal'; docker exec box tty || echo $?`, want: "/dev/pts/0\r\nterminal\r\nnot a tty\n1\n"},
-		{name: "exec -d", script: box + `docker exec -d box sh -c 'echo hello >/f; sleep 1001'; await hello docker exec box cat /f; docker exec box cat /f; processes box`, want: "hello\nsleep 1000\nsleep 1001\n"},
 		{
 			name: "exec -u",
 			script: box + `docker exec -u tester box id; docker exec -u 1000:4444 box id; docker exec -u 77 box id

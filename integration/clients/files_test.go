@@ -8,19 +8,6 @@ import "testing"
 func TestDocker_Files(t *testing.T) {
 	compare(t, shared, []clientCase{
 		{
-			name: "-v of a directory and a file, :ro",
-			script: `mkdir $W/d; echo x >$W/f; docker run --rm -v $W/d:/d -v $W/f:/f:ro busybox sh -c 'cat /f; echo y >/d/new; echo z >/f' || echo $?
-				cat $W/d/new $W/f`,
-			want: "x\n1\ny\nx\n",
-		},
-		{
-			name: "named and anonymous volumes",
-			script: `docker run --rm -v named:/v busybox sh -c 'echo x >/v/f'; docker run --rm -v named:/v:ro busybox sh -c 'cat /v/f; touch /v/g' || echo $?
-				docker run --name box -v /anonymous busybox sh -c 'echo y >/anonymous/f'; docker run --rm --volumes-from box busybox cat /anonymous/f
-				docker volume rm named`,
-			want: "x\n1\ny\nnamed\n",
-		},
-		{
 			name: "--mount: tmpfs, propagation",
 			script: `mkdir $W/d; docker run -d --name box --mount type=bind,source=$W/d,target=/d,bind-propagation=rslave --mount type=tmpfs,target=/t,tmpfs-size=1m busybox sleep 1000 >/dev/null
 				mkdir $W/d/m; mount -t tmpfs none $W/d/m; touch $W/d/m/f; docker exec box ls /d/m; umount $W/d/m
@@ -39,7 +26,6 @@ func TestDocker_Files(t *testing.T) {
 				docker exec box cat /a /b; docker exec box sh -c 'echo bye >/c'; docker cp -q box:/c $W/c; cat $W/c; docker kill box; docker cp -q box:/a - | tar xO`,
 			want: "box\nhello\nhello\nbye\nbox\nhello\n",
 		},
-		{name: "diff, export", script: `docker run --name box busybox sh -c 'echo x >/tmp/f; rm /etc/group'; docker diff box | sort; docker export box | tar x -O tmp/f`, want: "A /tmp/f\nC /etc\nC /tmp\nD /etc/group\nx\n"},
 		{
 			name: "commit",
 			script: `docker run --name box busybox sh -c 'echo x >/f'; docker commit -c 'CMD cat /f' box made >/dev/null; docker run --rm made

@@ -24,19 +24,6 @@ func TestDocker_Limits(t *testing.T) {
 			want: "box\n134217728\n20\n25000\n",
 		},
 		{
-			name: "update that is refused changes nothing",
-			script: read + `docker run -d --cpuset-cpus 0 --name box busybox sleep 1000 >/dev/null
-				docker update --cpuset-cpus 999 box 2>/dev/null || echo $?; docker exec box grep Cpus_allowed_list /proc/self/status`,
-			want: "1\nCpus_allowed_list:\t0\n",
-		},
-		{
-			name: "--cpuset-cpus, update, exec",
-			script: `docker run -d --cpuset-cpus 0 --name box busybox sleep 1000 >/dev/null
-				docker exec box grep Cpus_allowed_list /proc/1/status; docker update --cpuset-cpus 1 box
-				docker exec box grep -h Cpus_allowed_list /proc/1/status /proc/self/status`,
-			want: "Cpus_allowed_list:\t0\nbox\nCpus_allowed_list:\t1\nCpus_allowed_list:\t1\n",
-		},
-		{
 			name: "OOM",
 			script: `docker run --memory 32m --memory-swap 32m --name box busybox tail /dev/zero || echo $?
 				docker inspect -f '{{.State.OOMKilled}}' box`,

@@ -4,7 +4,6 @@
 package clients_test
 
 import (
-	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -98,7 +97,6 @@ func nerdctlLogs() []clientCase {
 			want:   "20001\n",
 		},
 		{name: "a flood of 20 MB", script: `nerdctl run -d --name box busybox sh -c 'yes 0123456789abcdef | head -c 20000000; exec sleep 1000' >/dev/null; await 20000000 sh -c 'nerdctl logs box | wc -c'`},
-		{name: "logs -f", script: `nerdctl run -d --name box busybox sh -c 'for n in 1 2 3; do echo $n; sleep 0.2; done' >/dev/null; nerdctl logs -f box`, want: "1\n2\n3\n"},
 		{
 			name: "--log-driver none, of a file",
 			script: `nerdctl run --log-driver none --name box busybox echo hello; nerdctl logs box 2>/dev/null || echo $?
@@ -113,24 +111,18 @@ func nerdctlLogs() []clientCase {
 	}
 }
 
-// nerdctlOnTerminal is a nerdctl that a person has started.
-func nerdctlOnTerminal(s *session, arg ...string) *terminal {
-	n, _ := s.daemon.(*nerdctl)
-	return &terminal{s.Terminal(filepath.Join(n.bin, "nerdctl"), arg...), s}
-}
-
 func nerdctlTerminal() []clientCase {
 	return []clientCase{
 		{
 			name: "-t",
 			run: func(s *session) {
-				nerdctlOnTerminal(s, "run", "--rm", "-t", "busybox", "sh", "-c", "tty; echo err >&2; test -t 0 && test -t 1 && test -t 2 && echo terminal; sleep 1").ends(0) // nerdctl says if it cannot set the size
+				s.terminal("run", "--rm", "-t", "busybox", "sh", "-c", "tty; echo err >&2; test -t 0 && test -t 1 && test -t 2 && echo terminal; sleep 1").ends(0) // nerdctl says if it cannot set the size
 			},
 		},
 		{
 			name: "run -it, control-C, control-D",
 			run: func(s *session) {
-				sh := nerdctlOnTerminal(s, "run", "-it", "--name", "box", "busybox")
+				sh := s.terminal("run", "-it", "--name", "box", "busybox")
 				sh.shows(1, prompt, prompt)
 				sh.Types("echo sleeps; sleep 1000\n")
 				sh.shows(1, "sleeps\r\n", "sleeps\r\n")
@@ -141,21 +133,6 @@ func nerdctlTerminal() []clientCase {
 			},
 		},
 		{
-			name: "detach keys, attach",
-			run: func(s *session) {
-				sh := nerdctlOnTerminal(s, "run", "-it", "--name", "box", "busybox")
-				sh.shows(1, prompt, prompt)
-				sh.Types("\x10\x11")
-				sh.ends(0)
-				sh = nerdctlOnTerminal(s, "attach", "box")
-				sh.Types("echo again; exit 4\n")
-				sh.ends(4)
-				s.Forget() // the prompt comes in one or in the other
-			},
-			script: `nerdctl inspect -f '{{.State.ExitCode}}' box`,
-			want:   "4\n",
-		},
-		{
 			name:   "run -dt, logs",
 			script: `nerdctl run -dt --name box busybox sh -c 'tty; exec sleep 1000' >/dev/null; await 1 sh -c 'nerdctl logs box | grep -c /dev/pts/0'; nerdctl exec box readlink /proc/1/fd/0`,
 			want:   "/dev/pts/0\n",
@@ -164,7 +141,7 @@ func nerdctlTerminal() []clientCase {
 			name: "exec -it, its exit code",
 			run: func(s *session) {
 				s.Shell(nerdctlBox)
-				sh := nerdctlOnTerminal(s, "exec", "-it", "box", "sh")
+				sh := s.terminal("exec", "-it", "box", "sh")
 				sh.shows(1, prompt, prompt)
 				sh.Types("tty; stty size; exit 5\n")
 				sh.shows(1, "/dev/pts/0\r\n30 90\r\n", "\r\n") // nerdctl's line about the end follows at once
@@ -176,7 +153,7 @@ func nerdctlTerminal() []clientCase {
 			name: "exec -it: the end of the container",
 			run: func(s *session) {
 				s.Shell(nerdctlBox)
-				sh := nerdctlOnTerminal(s, "exec", "-it", "box", "sh")
+				sh := s.terminal("exec", "-it", "box", "sh")
 				sh.shows(1, prompt, prompt)
 				s.Quiet("nerdctl kill box")
 				sh.shows(1, "exec failed with exit code 137", "\r\n")

@@ -42,13 +42,6 @@ usr1" docker logs box; docker kill -s TERM box; docker wait box`,
 			want: "box\n8\n",
 		},
 		{
-			name: "restart",
-			script: `docker run -d --name box busybox sh -c 'echo start; exec sleep 1000' >/dev/null
-				docker restart -t 0 box; await "start
-start" docker logs box; docker inspect -f '{{.State.Running}}' box`,
-			want: "box\ntrue\n",
-		},
-		{
 			name: "rm, rm -f",
 			script: `docker run -d --name box busybox sh -c 'trap "" TERM; while :; do sleep 0.1; done' >/dev/null
 				docker rm box 2>/dev/null || echo $?; docker rm -f box; docker ps -aq`,

@@ -5,6 +5,7 @@ package clients_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,14 +14,21 @@ import (
 	"sandbox.internal/shim/integration/script"
 )
 
-// terminal is a docker that a person has started.
+// terminal is a client that a person has started.
 type terminal struct {
 	*script.Terminal
 	s *session
 }
 
 func (s *session) terminal(arg ...string) *terminal {
-	return &terminal{s.Terminal(s.bin+"/docker", arg...), s}
+	program := ""
+	switch d := s.daemon.(type) {
+	case *dockerd:
+		program = filepath.Join(d.bin, "docker")
+	case *nerdctl:
+		program = filepath.Join(d.bin, "nerdctl")
+	}
+	return &terminal{s.Terminal(program, arg...), s}
 }
 
 // shows waits until n times text has been shown, and what was shown ends with end.
@@ -36,7 +44,7 @@ func (t *terminal) shown(n int, text, end string) error {
 	return nil
 }
 
-// ends waits for docker's end, with an exit status, and puts what was shown into the account.
+// ends waits for the client's end, with an exit status, and puts what was shown into the account.
 func (t *terminal) ends(status int) {
 	t.Ends(status)
 	t.s.Note(t.plain())
@@ -103,21 +111,6 @@ func TestDocker_Terminal(t *testing.T) {
 				sh.Types("\x04")
 				sh.ends(130)
 			},
-		},
-		{
-			name: "detach keys, attach",
-			run: func(s *session) {
-				sh := s.terminal("run", "-it", "--name", "box", "busybox")
-				sh.shows(1, prompt, prompt)
-				sh.Types("\x10\x11")
-				sh.ends(0)
-				sh = s.terminal("attach", "box")
-				sh.Types("echo again; exit 4\n")
-				sh.ends(4)
-				s.Forget() // the prompt comes in one or in the other
-			},
-			script: `docker inspect -f '{{.State.ExitCode}}' box`,
-			want:   "4\n",
 		},
 		{
 			name: "exec -it",
