@@ -54,18 +54,14 @@ exit $status
 func newBuildkit(t *testing.T) *buildkit {
 	t.Helper()
 	programs, err := tools.BuildBuildKit(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	b := &buildkit{programs: programs, dir: filepath.Join(shared.Dir, "buildkit"), builders: map[string]*builder{}}
 	b.bin = filepath.Join(b.dir, "bin")
 	err = errors.Join(os.MkdirAll(b.bin, 0o755), os.Chmod(b.dir, 0o711), writeScripts(b.bin, map[string]string{"build": buildScript}))
 	if err == nil {
 		err = b.makeContext(t.Context())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := b.close(); err != nil {
 			t.Error(err)

@@ -58,18 +58,14 @@ exec "$CRICTL" "$@"
 func newCrictl(t *testing.T) *crictl {
 	t.Helper()
 	binary, version, err := tools.BuildCrictl(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	c := &crictl{
 		binary: binary, version: version, dir: filepath.Join(shared.Dir, "crictl"), daemons: map[string]*cri.Daemon{},
 	}
 	c.bin = filepath.Join(c.dir, "bin")
 	err = errors.Join(os.MkdirAll(c.bin, 0o755), os.Chmod(c.dir, 0o711), cri.MakeCgroup("/"+crictlGroup),
 		writeScripts(c.bin, map[string]string{"pod": podScript, "box": boxScript, "crictl": crictlScript}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := c.close(); err != nil {
 			t.Error(err)

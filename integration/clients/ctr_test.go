@@ -40,13 +40,9 @@ func newCtr(t *testing.T, c *harness.Containerd) *ctr {
 	x := &ctr{Containerd: c, dir: filepath.Join(c.Dir, "ctr"), namespace: harness.NamespacePrefix + "ctr"}
 	x.bin = filepath.Join(x.dir, "bin")
 	err := errors.Join(os.MkdirAll(x.bin, 0o755), os.Chmod(x.dir, 0o711), writeScripts(x.bin, map[string]string{"ctr": ctrScript}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	cl, err := c.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer func() { _ = cl.Close() }() // it has done what it was for
 	if _, x.snapshotter, err = c.Load(namespaces.WithNamespace(t.Context(), x.namespace), cl); err != nil {
 		t.Fatal(err)
@@ -193,16 +189,12 @@ func TestCtr(t *testing.T) {
 func TestCtr_InPlaceOfTheRuncShim(t *testing.T) {
 	env := shared.Env
 	env.Shim = filepath.Join(t.TempDir(), "containerd-shim-runc-v2")
-	if err := os.Symlink(shared.Env.Shim, env.Shim); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Symlink(shared.Env.Shim, env.Shim))
 	c, err := harness.NewContainerd(env)
 	if err == nil {
 		err = c.Start(t.Context())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)

@@ -120,13 +120,9 @@ func (d *dockerd) host() string { return "unix://" + filepath.Join(d.dir, "sock"
 func remapped(t *testing.T) *dockerd {
 	t.Helper()
 	ids := filepath.Join(t.TempDir(), "ids")
-	if err := os.WriteFile(ids, []byte("nobody:100000:65536\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(ids, []byte("nobody:100000:65536\n"), 0o644))
 	for _, name := range []string{"/etc/subuid", "/etc/subgid"} {
-		if err := harness.Mount(ids, name, "", unix.MS_BIND); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, harness.Mount(ids, name, "", unix.MS_BIND))
 		t.Cleanup(func() {
 			if err := unix.Unmount(name, unix.MNT_DETACH); err != nil {
 				t.Error(err)
@@ -134,9 +130,7 @@ func remapped(t *testing.T) *dockerd {
 		})
 	}
 	d, err := newDockerd(shared.Env, shared.programs, map[string]any{"userns-remap": "nobody:nogroup"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := d.close(); err != nil {
 			t.Error(err)
@@ -144,9 +138,7 @@ func remapped(t *testing.T) *dockerd {
 	})
 	// With it dockerd has its own store of images, which reads no OCI layout.
 	image, err := shared.docker(t.Context(), nil, "save", harness.Image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if err := d.setUp(t.Context(), strings.NewReader(image)); err != nil {
 		t.Fatalf("%v\n%s", err, d.logs())
 	}

@@ -57,13 +57,9 @@ nerdctl top "$1" -o pid,args | tail -n +2 | tr -s ' ' | sed 's/^ //' | cut -d ' 
 func newNerdctl(t *testing.T) *nerdctl {
 	t.Helper()
 	binary, version, err := tools.BuildNerdctl(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	c, err := harness.NewContainerd(shared.Env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	n := &nerdctl{Containerd: c, binary: binary, version: version, dir: filepath.Join(c.Dir, "nerdctl")}
 	n.bin = filepath.Join(n.dir, "bin")
 	t.Cleanup(func() {
@@ -76,9 +72,7 @@ func newNerdctl(t *testing.T) *nerdctl {
 		writeScripts(n.bin, map[string]string{
 			"nerdctl": nerdctlScript, "compose": composeScript, "processes": nerdctlProcessesScript,
 		}), os.MkdirAll("/run/nerdctl", 0o755), harness.Mount(run, "/run/nerdctl", "", unix.MS_BIND))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := unix.Unmount("/run/nerdctl", unix.MNT_DETACH); err != nil {
 			t.Error(err)

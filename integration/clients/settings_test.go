@@ -71,24 +71,16 @@ func TestDocker_Settings(t *testing.T) {
 		t.Helper()
 		played.Add(1)
 		id, err := shared.docker(t.Context(), nil, "run", "--detach", "--runtime", runtime, "busybox", "sleep", "1000")
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		id = strings.TrimSpace(id)
 		pid, err := shared.docker(t.Context(), nil, "inspect", "--format", "{{.State.Pid}}", id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		got := map[string]string{}
 		files, err := filepath.Glob(filepath.Join(pids, "*", id))
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			got[filepath.Base(filepath.Dir(file))] = strings.TrimSpace(string(text))
 		}
 		if diff := cmp.Diff(map[string]string{want: strings.TrimSpace(pid)}, got); diff != "" {
@@ -99,14 +91,10 @@ func TestDocker_Settings(t *testing.T) {
 		}
 	}
 	in := func(dir string) string {
-		if err := os.MkdirAll(filepath.Join(pids, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.MkdirAll(filepath.Join(pids, dir), 0o755))
 		return fmt.Sprintf("PidFile = '%s/{id}'\n", filepath.Join(pids, dir))
 	}
-	if err := os.WriteFile(shared.optionsFile(), []byte(in("options")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(shared.optionsFile(), []byte(in("options")), 0o600))
 	start(withOptions, "options")
 	t.Run("of all", func(t *testing.T) {
 		cri.SetDefaults(t, in("all"))
@@ -127,12 +115,8 @@ func TestDocker_MountsBelowReadonly(t *testing.T) {
 	played.Add(1)
 	dir := t.TempDir()
 	below := filepath.Join(dir, "below")
-	if err := os.Mkdir(below, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := harness.Mount("tmpfs", below, "tmpfs", 0); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Mkdir(below, 0o755))
+	harness.Must(t, harness.Mount("tmpfs", below, "tmpfs", 0))
 	t.Cleanup(func() {
 		if err := unix.Unmount(below, unix.MNT_DETACH); err != nil {
 			t.Error(err)

@@ -92,9 +92,7 @@ func testDelegation(t *testing.T, e *env, opts []oci.SpecOpts) {
 func (e *env) makeCgroup(name string) string {
 	e.Helper()
 	dir := filepath.Join("/sys/fs/cgroup", e.namespace, name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		e.Fatal(err)
-	}
+	harness.Must(e, os.MkdirAll(dir, 0o755))
 	e.Cleanup(func() {
 		if err := os.Remove(dir); err != nil {
 			e.Error(err)

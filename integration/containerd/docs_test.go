@@ -111,15 +111,11 @@ func judgeAsDocumented(
 
 func TestDocs_ExecutorsJudgesInGo(t *testing.T) {
 	source, err := os.ReadFile("docs_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	_, body, _ := strings.Cut(string(source), ") ([]byte, error) {\n")
 	body, _, _ = strings.Cut(body, "\n}\n")
 	document, err := os.ReadFile("../../docs/executors.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	want := "```go\n" + strings.TrimPrefix(strings.ReplaceAll(body, "\n\t", "\n"), "\t") + "\n```\n"
 	if !strings.Contains(string(document), want) {
 		t.Errorf("docs/executors.md: want this in it, which is what the test runs:\n%s", want)
@@ -185,8 +181,6 @@ func TestSandbox_ByCtr(t *testing.T) {
 func namespaceOf(t *testing.T, pid int, kind string) string {
 	t.Helper()
 	link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return link
 }

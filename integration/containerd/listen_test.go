@@ -111,8 +111,6 @@ func filesBelow(t *testing.T, dir string) (list []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return list
 }

@@ -78,9 +78,7 @@ func publicDir(t *testing.T) string {
 	dir := t.TempDir()
 	// The directory above it is Go's, and root's alone.
 	for _, d := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Chmod(d, 0o755))
 	}
 	return dir
 }
@@ -101,9 +99,7 @@ var idMap = []specs.LinuxIDMapping{{ContainerID: 0, HostID: mapped, Size: 65536}
 // a user namespace maps: containerd's own directories let them through.
 func letOthersIn(t *testing.T) {
 	t.Helper()
-	if err := os.Chmod(shared.Dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Chmod(shared.Dir, 0o711))
 }
 
 // hookKinds are those of the OCI runtime specification, config.md, "POSIX-platform Hooks", in the order of a life.
@@ -130,9 +126,7 @@ func hooks(make func(kind string) *specs.Hook) oci.SpecOpts {
 func recorder(t *testing.T, file string) func(kind string) *specs.Hook {
 	t.Helper()
 	host, err := os.Readlink("/proc/self/ns/mnt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	const script = `read -r state
 where=container; [ "$(readlink /proc/self/ns/mnt)" = "$2" ] && where=host
 echo "$0 $(echo "$state" | sed 's/.*"status":"\([a-z]*\)".*/\1/') $where" >>"$1"`

@@ -151,9 +151,7 @@ func ownContainerd(t *testing.T) *harness.Containerd {
 func startContainerd(t *testing.T, programs harness.Env) *harness.Containerd {
 	t.Helper()
 	c, err := harness.NewContainerd(programs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -262,15 +260,11 @@ func newDefaultsEnv(t *testing.T) (e *env, file string) {
 	harness.OursOnly(t, "a default configuration file")
 	etc := publicDir(t)
 	for _, dir := range []string{"overlay", "config"} {
-		if err := os.Mkdir(filepath.Join(etc, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Mkdir(filepath.Join(etc, dir), 0o755))
 	}
 	programs := shared.Env
 	script := filepath.Join(t.TempDir(), "containerd")
-	if err := os.WriteFile(script, fmt.Appendf(nil, withDefaults, etc, programs.Daemon), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(script, fmt.Appendf(nil, withDefaults, etc, programs.Daemon), 0o755))
 	programs.Daemon = script
 	return newEnvOn(t, startContainerd(t, programs)), filepath.Join(etc, "config", "config.toml")
 }

@@ -153,9 +153,7 @@ func wantNoUnit(tb testing.TB, unit, dir string) {
 		return
 	}
 	roots, err := harness.CgroupRoots()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	harness.Must(tb, err)
 	for _, root := range roots {
 		dir := filepath.Join(root, strings.TrimPrefix(dir, memoryRoot()))
 		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -186,18 +184,14 @@ func cgroupOf(tb testing.TB, unit string) string {
 func control(tb testing.TB, dir, file string) string {
 	tb.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, file))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	harness.Must(tb, err)
 	return strings.TrimSpace(string(text))
 }
 
 // writeControl writes to a control file.
 func writeControl(tb testing.TB, dir, file, text string) {
 	tb.Helper()
-	if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0); err != nil {
-		tb.Fatal(err)
-	}
+	harness.Must(tb, os.WriteFile(filepath.Join(dir, file), []byte(text), 0))
 }
 
 func TestSystemd_ContainerIsAScopeInItsSlice(t *testing.T) {
@@ -399,14 +393,10 @@ func limits(tb testing.TB, dir string) map[string]string {
 		"cpuset.cpus", "cpuset.mems", "memory.oom.group",
 	} {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil {
-			tb.Fatal(err)
-		}
+		harness.Must(tb, err)
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				tb.Fatal(err)
-			}
+			harness.Must(tb, err)
 			all[filepath.Base(file)] = strings.TrimSpace(string(text))
 		}
 	}
@@ -525,9 +515,7 @@ func withoutDBus(t *testing.T) (back func()) {
 	t.Helper()
 	sockets := []string{"/run/dbus/system_bus_socket", "/run/systemd/private"}
 	for _, name := range sockets {
-		if err := os.Rename(name, name+".away"); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Rename(name, name+".away"))
 	}
 	back = func() {
 		for _, name := range sockets {
@@ -596,9 +584,7 @@ func stopDBus(t *testing.T) (goOn func()) {
 	pid := dbusDaemon(t)
 	goOn = func() { _ = syscall.Kill(pid, syscall.SIGCONT) } // it goes on already
 	t.Cleanup(goOn)
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, syscall.Kill(pid, syscall.SIGSTOP))
 	return goOn
 }
 

@@ -169,13 +169,9 @@ func (w wiretap) answers(t *testing.T) []answer {
 	var all []answer
 	for _, out := range names {
 		answered, err := os.ReadFile(out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		asked, err := os.ReadFile(out[:len(out)-len("out")] + "in")
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		all = append(all, readAnswer(t, asked, answered))
 	}
 	return all

@@ -30,9 +30,7 @@ import (
 func smallRun(t *testing.T) (e *env, cfg config, small string) {
 	t.Helper()
 	c, err := harness.NewContainerd(shared.Env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	small = filepath.Join(c.Dir, "small")
 	source, tasks := filepath.Join(small, "tasks"), filepath.Join(c.State, "io.containerd.runtime.v2.task")
 	t.Cleanup(func() {
@@ -361,9 +359,7 @@ func sysctl(t *testing.T, name, value string) {
 	if err == nil {
 		err = os.WriteFile(file, []byte(value), 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := os.WriteFile(file, before, 0); err != nil {
 			t.Error(err)
@@ -381,9 +377,7 @@ func remount(t *testing.T, dir, options, before string) {
 		}
 		return nil
 	}
-	if err := set(options); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, set(options))
 	t.Cleanup(func() {
 		if err := set(before); err != nil {
 			t.Error(err)
@@ -402,17 +396,13 @@ func TestNode_SettingsStopNothing(t *testing.T) {
 		{"noexec /run", func(t *testing.T) { t.Helper(); remount(t, "/run", "noexec", "exec") }},
 		{"read-only /usr", func(t *testing.T) {
 			t.Helper()
-			if err := unix.Mount("/usr", "/usr", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, unix.Mount("/usr", "/usr", "", unix.MS_BIND|unix.MS_REC, ""))
 			t.Cleanup(func() {
 				if err := unix.Unmount("/usr", unix.MNT_DETACH); err != nil {
 					t.Error(err)
 				}
 			})
-			if err := unix.Mount("", "/usr", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, unix.Mount("", "/usr", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 		}},
 		{"hidepid", func(t *testing.T) { t.Helper(); remount(t, "/proc", "hidepid=2", "hidepid=0") }},
 		{"fs.suid_dumpable=0", func(t *testing.T) { t.Helper(); sysctl(t, "fs/suid_dumpable", "0") }},
@@ -438,9 +428,7 @@ func TestNode_SettingsStopNothing(t *testing.T) {
 // forever writes a file whose value nobody can take back.
 func forever(t *testing.T, file, value string) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(value), 0); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(file, []byte(value), 0))
 }
 
 // jumpClock sets the clock of the machine forward, or back, until the test ends.
@@ -448,13 +436,9 @@ func jumpClock(t *testing.T, by time.Duration) {
 	t.Helper()
 	jump := func(by time.Duration) {
 		var now unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_REALTIME, &now); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, unix.ClockGettime(unix.CLOCK_REALTIME, &now))
 		then := unix.NsecToTimespec(now.Nano() + by.Nanoseconds())
-		if err := unix.ClockSettime(unix.CLOCK_REALTIME, &then); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, unix.ClockSettime(unix.CLOCK_REALTIME, &then))
 	}
 	jump(by)
 	t.Cleanup(func() { jump(-by) })

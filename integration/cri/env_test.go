@@ -147,9 +147,7 @@ func startDaemon(
 ) *cri.Daemon {
 	t.Helper()
 	d, err := cri.NewConfigured(programs, isolation, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)
@@ -201,9 +199,7 @@ func publicDir(t *testing.T, name string) string {
 	if err == nil {
 		err = os.Chmod(dir, 0o755)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)

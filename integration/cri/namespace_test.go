@@ -140,13 +140,9 @@ func mounted(host, path string, set ...func(*runtimeapi.Mount)) change {
 // node.
 func smallState(t *testing.T, d *cri.Daemon) {
 	t.Helper()
-	if err := os.MkdirAll(d.State, 0o711); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.MkdirAll(d.State, 0o711))
 	// d.Close unmounts it.
-	if err := unix.Mount("tmpfs", d.State, "tmpfs", 0, "mode=0711,size=32m"); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, unix.Mount("tmpfs", d.State, "tmpfs", 0, "mode=0711,size=32m"))
 }
 
 // powerless is a container as the restricted profile of Kubernetes has it, but for its user: the files are root's.
@@ -301,9 +297,7 @@ func TestUserNamespace_PodHasUsersOfItsOwn(t *testing.T) {
 func TestPodFiles_AreThePodsOrTheHosts(t *testing.T) {
 	machine := func(name string) string {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return strings.TrimSpace(string(text))
 	}
 	// As much as Kubernetes lets through: 32 domains of 2048 bytes in all.

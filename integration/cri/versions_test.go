@@ -53,9 +53,7 @@ func podsOf(t *testing.T, release tools.Release) string {
 	programs := shared.Env
 	programs.Daemon = binary
 	version, err := harness.DaemonVersion(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	configure, cells := cri.Configured, []string{version}
 	if strings.HasPrefix(version, "1.") {
 		configure = config1

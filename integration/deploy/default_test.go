@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // The runtime of all pods that name none, as docs/kubernetes.md configures it. The tests of integration/cri run their pods
@@ -18,9 +20,7 @@ func TestDefaultRuntime_IsNotTakenAway(t *testing.T) {
 			n := newNode(t, release(t, series), withDropIns)
 			n.want(0, nil, "install")
 			n.makeDefault()
-			if err := n.restartContainerd(); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, n.restartContainerd())
 			n.wantCRI()
 			// The handler is the node's default now: without it containerd would come back without CRI.
 			before := n.files()

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // form is a way in which a config.toml can be written. A text "ADDRESS" is the containerd's own.
@@ -115,9 +117,7 @@ func TestConfig_Absent(t *testing.T) {
 	for _, series := range []string{"1.7", "2.4"} {
 		t.Run("containerd "+series, func(t *testing.T) {
 			n := newNode(t, release(t, series), basic).sibling(t, form{})
-			if err := os.Remove(n.config); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, os.Remove(n.config))
 			before := n.files()
 			// Without a configuration containerd's socket is the machine's own. This ctr knows the test's.
 			ctr := filepath.Join(filepath.Dir(n.config), "ctr")
@@ -149,13 +149,9 @@ func TestInstall_BusyboxIsEnough(t *testing.T) {
 	running := newNode(t, release(t, "2.4"), basic)
 	applets := t.TempDir()
 	out, err := exec.CommandContext(t.Context(), running.c.Env.Busybox, "--list").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for applet := range strings.FieldsSeq(string(out)) {
-		if err := os.Symlink(running.c.Env.Busybox, filepath.Join(applets, applet)); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Symlink(running.c.Env.Busybox, filepath.Join(applets, applet)))
 	}
 	for _, f := range []form{forms2()[0], forms2()[6]} {
 		t.Run(f.name, func(t *testing.T) {
@@ -188,9 +184,7 @@ func (n *node) sibling(t *testing.T, f form) *node {
 	text := f.config
 	if text == "DEFAULT" {
 		out, err := exec.CommandContext(t.Context(), n.daemon, "config", "default").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		text = strings.ReplaceAll(string(out), "/run/containerd/containerd.sock", "ADDRESS")
 		text = strings.ReplaceAll(text, "/etc/containerd", dir) // the drop-ins of this machine are none of ours
 	}

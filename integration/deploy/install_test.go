@@ -145,9 +145,7 @@ func (n *node) wantOffered(handlers ...string) {
 	n.Helper()
 	answer, err := runtime.NewRuntimeServiceClient(n.client().Conn().(grpc.ClientConnInterface)).Status(n.Context(),
 		&runtime.StatusRequest{Verbose: true})
-	if err != nil {
-		n.Fatal(err)
-	}
+	harness.Must(n, err)
 	config := answer.GetInfo()["config"]
 	if !strings.Contains(config, `"sandbox":{"runtimeType":"io.containerd.sandbox.v1"`) {
 		n.Errorf("CRI's configuration has no handler \"sandbox\": %s", config)

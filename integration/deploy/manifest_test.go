@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 const deployDir = "../../deploy"
@@ -34,15 +36,11 @@ func manifest(t *testing.T, name string) []runtime.Object {
 	for _, add := range []func(*runtime.Scheme) error{
 		appsv1.AddToScheme, corev1.AddToScheme, nodev1.AddToScheme, rbacv1.AddToScheme,
 	} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, add(scheme))
 	}
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	text, err := os.ReadFile(filepath.Join(deployDir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var objects []runtime.Object
 	for documents := utilyaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(text))); ; {
 		document := make([]byte, len(text))
@@ -50,9 +48,7 @@ func manifest(t *testing.T, name string) []runtime.Object {
 		if errors.Is(err, io.EOF) {
 			return objects
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		object, _, err := decoder.Decode(document[:n], nil, nil)
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, document[:n])
@@ -99,9 +95,7 @@ func TestManifest_RuntimeClassesFitTheInstaller(t *testing.T) {
 func contains(t *testing.T, name, text string) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(deployDir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if !strings.Contains(string(content), text) {
 		t.Errorf("%s has no %q", name, text)
 	}
@@ -174,9 +168,7 @@ func TestManifest_ImageHasWhatThePodsCopy(t *testing.T) {
 // The commands of the page that fill in the manifests, for nodes of arm64.
 func TestManifest_PageNamesTheImageAndItsArchitecture(t *testing.T) {
 	page, err := os.ReadFile("../../docs/kubernetes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	commands := regexp.MustCompile(`(?m)^    (sed .* deploy/\S+\.yaml) \| kubectl apply -f -$`).FindAllStringSubmatch(string(page), -1)
 	if len(commands) != 2 {
 		t.Fatalf("commands of the page: %q, want two", commands)
@@ -230,9 +222,7 @@ func TestManifest_FilesForEachSeries(t *testing.T) {
 	} {
 		t.Run("containerd "+series, func(t *testing.T) {
 			path, err := filepath.Abs(filepath.Join(deployDir, file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			n := newNode(t, release(t, series), func(n *node) string {
 				places, _, _ := strings.Cut(basic(n), "[plugins") // 1.x replaces a whole section by what is imported
 				version := fmt.Sprintf("version = %d\n", map[bool]int{true: 2, false: 3}[series < "2"])

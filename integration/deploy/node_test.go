@@ -49,9 +49,7 @@ func newNode(t *testing.T, daemon string, config func(n *node) string) *node {
 	t.Helper()
 	harness.OursOnly(t, "to be installed by deploy/install.sh")
 	env, err := harness.Require(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	n := &node{T: t, binary: env.Shim, daemon: daemon}
 	env.Daemon, env.Shim = daemon, "" // so the shim is not in containerd's PATH before it is installed
 	if n.c, err = harness.NewContainerd(env); err != nil {
@@ -70,9 +68,7 @@ func newNode(t *testing.T, daemon string, config func(n *node) string) *node {
 		}
 	})
 	n.serveRestarts()
-	if err := n.c.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, n.c.Start(t.Context()))
 	return n
 }
 
@@ -82,13 +78,9 @@ func (n *node) serveRestarts() {
 	ask, answer := filepath.Join(n.c.Dir, "ask"), filepath.Join(n.c.Dir, "answer")
 	var pipes []*os.File
 	for _, name := range []string{ask, answer} {
-		if err := syscall.Mkfifo(name, 0o600); err != nil {
-			n.Fatal(err)
-		}
+		harness.Must(n, syscall.Mkfifo(name, 0o600))
 		f, err := os.OpenFile(name, os.O_RDWR, 0) // both ends: no open and no write waits for the command
-		if err != nil {
-			n.Fatal(err)
-		}
+		harness.Must(n, err)
 		pipes = append(pipes, f)
 	}
 	n.restart = filepath.Join(n.c.Dir, "restart")
@@ -192,14 +184,10 @@ func (n *node) files() map[string]string {
 		n.bindir + "/.*",
 	} {
 		names, err := filepath.Glob(pattern)
-		if err != nil {
-			n.Fatal(err)
-		}
+		harness.Must(n, err)
 		for _, name := range names {
 			info, err := os.Lstat(name)
-			if err != nil {
-				n.Fatal(err)
-			}
+			harness.Must(n, err)
 			text := info.Mode().String()
 			if info.Mode().IsRegular() {
 				text += "\n" + n.read(name)
@@ -213,28 +201,20 @@ func (n *node) files() map[string]string {
 func (n *node) read(name string) string {
 	n.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		n.Fatal(err)
-	}
+	harness.Must(n, err)
 	return string(text)
 }
 
 func (n *node) write(name, text string) {
 	n.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		n.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		n.Fatal(err)
-	}
+	harness.Must(n, os.MkdirAll(filepath.Dir(name), 0o755))
+	harness.Must(n, os.WriteFile(name, []byte(text), 0o644))
 }
 
 func (n *node) script(name, text string) {
 	n.Helper()
 	n.write(name, "#!/bin/sh\n"+text)
-	if err := os.Chmod(name, 0o755); err != nil {
-		n.Fatal(err)
-	}
+	harness.Must(n, os.Chmod(name, 0o755))
 }
 
 // dump is what the node's containerd makes of its configuration.
@@ -251,9 +231,7 @@ func (n *node) dump() string {
 func (n *node) client() *client.Client {
 	n.Helper()
 	cl, err := n.c.Client()
-	if err != nil {
-		n.Fatal(err)
-	}
+	harness.Must(n, err)
 	n.Cleanup(func() { _ = cl.Close() })
 	return cl
 }
@@ -265,9 +243,7 @@ func (n *node) ctr(namespace string) func(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(n.Context(), namespace), harness.Slow(time.Minute))
 	n.Cleanup(cancel)
 	_, snapshotter, err := n.c.Load(ctx, cl)
-	if err != nil {
-		n.Fatal(err)
-	}
+	harness.Must(n, err)
 	return func(args ...string) (string, error) {
 		cmd := exec.CommandContext(ctx, filepath.Join(n.c.Env.Tools, "ctr"),
 			append([]string{"--address", n.c.Address, "--namespace", namespace}, args...)...)

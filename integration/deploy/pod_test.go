@@ -94,9 +94,7 @@ func (n *node) pod(args ...string) (int, string) {
 		n.write(host+".state", "")
 	}
 	n.write(host+".log", "")
-	if err := os.MkdirAll(host, 0o755); err != nil {
-		n.Fatal(err)
-	}
+	harness.Must(n, os.MkdirAll(host, 0o755))
 	bind := func(src, dst, mode string) string {
 		return "type=bind,src=" + src + ",dst=" + dst + ",options=rbind:" + mode
 	}
@@ -162,16 +160,10 @@ func (n *node) wantLabels(want string) {
 func (n *node) copy(source, target string) {
 	n.Helper()
 	in, err := os.Open(source)
-	if err != nil {
-		n.Fatal(err)
-	}
+	harness.Must(n, err)
 	defer func() { _ = in.Close() }() // it was only read
 	text, err := io.ReadAll(in)
-	if err != nil {
-		n.Fatal(err)
-	}
+	harness.Must(n, err)
 	n.write(target, string(text))
-	if err := os.Chmod(target, 0o755); err != nil {
-		n.Fatal(err)
-	}
+	harness.Must(n, os.Chmod(target, 0o755))
 }

@@ -28,16 +28,10 @@ func (n *node) pretend(program, address string, uid uint32) int {
 		"-id", "\x1b[2Jc9", "-address", address)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		n.Fatal(err)
-	}
+	harness.Must(n, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		n.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		n.Fatal(err)
-	}
+	harness.Must(n, err)
+	harness.Must(n, cmd.Start())
 	n.Cleanup(func() {
 		_ = stdin.Close() // ends it
 		_ = cmd.Wait()    // read fails
@@ -69,9 +63,7 @@ func openDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(name, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Chmod(name, 0o755))
 	}
 	return dir
 }
@@ -128,9 +120,7 @@ read -r line <&4
 sh "$1" remove`
 			dir := openDir(t)
 			file := filepath.Join(dir, "script") // the arguments of its shell say nothing of a shim
-			if err := os.WriteFile(file, []byte(script), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, os.WriteFile(file, []byte(script), 0o644))
 			cmd := exec.CommandContext(ctx, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
 				"sh", file, preremove, dir)
 			out, err := cmd.CombinedOutput()
@@ -144,41 +134,5 @@ sh "$1" remove`
 				t.Errorf("it prints an escape sequence: %q", out)
 			}
 		})
-	}
-}
-
-// make uninstall leaves the shim to containers that run. The files of an image that is being built are not theirs.
-func TestMakeUninstall_UnderContainers(t *testing.T) {
-	harness.OursOnly(t, "to be installed by make")
-	ctx, cancel := context.WithTimeout(t.Context(), harness.Slow(time.Minute))
-	defer cancel()
-	script := `set -eu
-program=$1/bin/` + shimName + `
-mkdir -p "$1/bin" "$1/image/usr/bin"
-cp /bin/sh "$program"
-cp /bin/sh "$1/image/usr/bin/` + shimName + `"
-mkfifo "$1/in" "$1/out"
-exec 3<>"$1/in" 4<>"$1/out"
-"$program" -c 'echo ready; read -r _' /` + shimName + ` -namespace k8s.io -id c9 -address /run/c.sock <&3 >&4 &
-pid=$!
-read -r line <&4
-uninstall() { make -C ../.. --no-print-directory uninstall "$@"; }
-uninstall DESTDIR="$1/image" PREFIX=/usr
-! test -e "$1/image/usr/bin/` + shimName + `" || exit 2
-! uninstall PREFIX="$1" || exit 3
-test -e "$program" || exit 4
-kill "$pid"
-wait "$pid" || :
-uninstall PREFIX="$1"
-! test -e "$program" || exit 5`
-	dir := t.TempDir()
-	file := filepath.Join(dir, "script") // the arguments of its shell say nothing of a shim
-	if err := os.WriteFile(file, []byte(script), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.CommandContext(ctx, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
-		"sh", file, dir).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "c9 in namespace k8s.io") {
-		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -29,13 +29,9 @@ func TestSystemd_RunsContainerd(t *testing.T) {
 		}
 	}
 	env, err := harness.Require(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	n := newNode(t, env.Daemon, basic)
-	if err := n.c.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, n.c.Stop())
 	fault := filepath.Join(n.c.Dir, "fault") // with this file the unit does not start with the new configuration
 	n.write(unit, fmt.Sprintf(`[Service]
 Type=notify
@@ -72,9 +68,7 @@ KillMode=process
 	n.want(3, []string{"\"systemctl restart containerd\" fails", "answers with its former configuration"}, "install")
 	_ = os.Remove(n.bindir)
 	n.wantFiles(before)
-	if err := os.Remove(fault); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Remove(fault))
 
 	n.want(0, []string{"restarting containerd: systemctl restart containerd", "handlers: sandbox"}, "install")
 	n.wantHandlers(dump)

@@ -17,6 +17,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	"sigs.k8s.io/yaml"
 
+	"sandbox.internal/shim/integration/harness"
 	"sandbox.internal/shim/integration/section"
 )
 
@@ -24,9 +25,7 @@ import (
 func blocks(t *testing.T, language string) (found []string) {
 	t.Helper()
 	all, err := section.Blocks("../../docs/kubernetes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, b := range all {
 		if b.Language == language {
 			found = append(found, b.Text)
@@ -76,9 +75,7 @@ func (n *node) rendered(file string) string {
 		if err == nil {
 			err = page.ExecuteTemplate(&b, file, nil)
 		}
-		if err != nil {
-			n.Fatal(err)
-		}
+		harness.Must(n, err)
 		return b.String()
 	}
 	n.Fatalf("docs/kubernetes.md has no template %s", file)
@@ -97,18 +94,14 @@ func TestManifest_PodsOfThePage(t *testing.T) {
 			Kind string
 			Spec json.RawMessage
 		}
-		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, yaml.Unmarshal([]byte(text), &object))
 		kinds[object.Kind]++
 		spec := object.Spec
 		if object.Kind == "Sandbox" {
 			var sandbox struct {
 				PodTemplate struct{ Spec json.RawMessage }
 			}
-			if err := yaml.UnmarshalStrict(spec, &sandbox); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, yaml.UnmarshalStrict(spec, &sandbox))
 			spec = sandbox.PodTemplate.Spec
 		}
 		var pod corev1.PodSpec
@@ -127,19 +120,13 @@ func TestManifest_PodsOfThePage(t *testing.T) {
 // containerd knows each key of the tables that pages show for its configuration, and the shim each option.
 func TestDocs_TablesAreRead(t *testing.T) {
 	options, err := os.ReadFile("../../docs/configuration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	pages, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var found []string
 	for _, page := range pages {
 		all, err := section.Blocks(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for _, b := range all {
 			if b.Language != "toml" || !strings.Contains(b.Text, "[plugins.") || strings.Contains(b.Text, "{{") {
 				continue
@@ -150,9 +137,7 @@ func TestDocs_TablesAreRead(t *testing.T) {
 				series, version = "1.7", "version = 2\n"
 			}
 			file := filepath.Join(t.TempDir(), "config.toml")
-			if err := os.WriteFile(file, []byte(version+strings.ReplaceAll(b.Text, version, "")), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, os.WriteFile(file, []byte(version+strings.ReplaceAll(b.Text, version, "")), 0o600))
 			dump, err := exec.CommandContext(t.Context(), release(t, series), "--config", file, "config", "dump").Output()
 			if err != nil {
 				t.Fatalf("containerd %s, %s: %v\n%s", series, page, err, b.Text)

@@ -145,6 +145,14 @@ func (e Env) Path() string {
 	return filepath.Dir(e.Shim) + ":" + e.Tools + ":" + os.Getenv("PATH")
 }
 
+// Must ends the test when err is not nil.
+func Must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // WantClassOnce checks that a text for people names the class of an error at most once.
 func WantClassOnce(tb testing.TB, what, text string, class error) {
 	tb.Helper()

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // seccompProfile refuses mkdir alone. The kubelet has it as deny.json.
@@ -28,9 +30,7 @@ func (c *cluster) writeSeccompProfile() error {
 
 func TestKubernetes_Security(t *testing.T) {
 	const idle = `command: [sleep, "1000"]`
-	if err := shared.writeSeccompProfile(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, shared.writeSeccompProfile())
 	compare(t, []kubeCase{
 		{
 			name: "runAsUser, runAsGroup, supplementalGroups",

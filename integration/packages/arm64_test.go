@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // Packages for arm64 are unpacked by their own programs, and their binaries are run by qemu.
@@ -19,9 +21,7 @@ func TestPackages_Arm64(t *testing.T) {
 		t.Skip("NOT TESTED: packages for arm64, which take minutes: make test-packages")
 	}
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	command(t, root, "make", "build", "ARCH=arm64", "BIN=bin/arm64")
 	binaries := filepath.Join(root, "bin/arm64")
 	release := filepath.Join(t.TempDir(), "release")
@@ -68,9 +68,7 @@ func TestPackages_Arm64(t *testing.T) {
 func wantArm64(t *testing.T, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	f, err := elf.Open(path)
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)

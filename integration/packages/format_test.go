@@ -68,32 +68,22 @@ func pack(t *testing.T, format string) (dir, version string) {
 	t.Helper()
 	harness.OursOnly(t, "to be in a package")
 	env, err := harness.Require(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	dir = t.TempDir()
 	text, err := os.ReadFile("../../VERSION")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	data, err := os.ReadFile(env.Shim)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	binaries, newBinaries := t.TempDir(), t.TempDir()
 	command(t, "../../cmd/sandboxctl", "env", "CGO_ENABLED=0", "go", "build", "-o", filepath.Join(binaries, tool), ".")
 	command(t, ".", "cp", filepath.Join(binaries, tool), newBinaries)
 	for to, content := range map[string][]byte{
 		filepath.Join(binaries, shim): data, filepath.Join(newBinaries, shim): append(data, "newer"...), // an ELF file may have a tail
 	} {
-		if err := os.WriteFile(to, content, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(to, content, 0o755))
 	}
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	tool := filepath.Join(t.TempDir(), "release")
 	command(t, "../../hack/release", "go", "build", "-o", tool, ".")
 	for _, arg := range [][]string{{"amd64=" + binaries}, {"-version", newer, "amd64=" + newBinaries}} {

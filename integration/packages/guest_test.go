@@ -66,25 +66,17 @@ func newGuest(t *testing.T, suite string, dirs ...string) *guest {
 	g := &guest{T: t, share: filepath.Join(dir, "share"), namespace: fmt.Sprintf("%s%d", harness.NamespacePrefix, os.Getpid())}
 	layer := filepath.Join(dir, "layer")
 	for _, d := range []string{g.share, layer} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Mkdir(d, 0o755))
 	}
 	cmd := exec.Command("unshare", append([]string{
 		"--mount", "--pid", "--fork", "--kill-child", "--", "bash", "-c", setup, "guest", root, layer, g.share,
 	}, dirs...)...)
 	cmd.Stderr = t.Output()
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	harness.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = stdin.Close() // the first process ends, and all others with it
 		if err := cmd.Wait(); err != nil {
@@ -98,9 +90,7 @@ func newGuest(t *testing.T, suite string, dirs ...string) *guest {
 		t.Fatalf("the guest did not start: %v", err)
 	}
 	child, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	g.pid = strings.TrimSpace(string(child))
 	return g
 }
@@ -151,29 +141,19 @@ func (g *guest) want(command string, texts ...string) {
 func (g *guest) startContainerd() {
 	g.Helper()
 	env, err := harness.Require(g.Context())
-	if err != nil {
-		g.Fatal(err)
-	}
+	harness.Must(g, err)
 	image, err := harness.ImageTar(env)
-	if err != nil {
-		g.Fatal(err)
-	}
+	harness.Must(g, err)
 	data, err := io.ReadAll(image)
-	if err != nil {
-		g.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(g.share, "image.tar"), data, 0o644); err != nil {
-		g.Fatal(err)
-	}
+	harness.Must(g, err)
+	harness.Must(g, os.WriteFile(filepath.Join(g.share, "image.tar"), data, 0o644))
 	// It returns when the former containerd has gone.
 	restart := `#!/bin/sh
 pid=$(cat /run/containerd.pid 2>/dev/null) && kill "$pid" && while kill -0 "$pid" 2>/dev/null; do :; done
 setsid containerd >>/run/containerd.log 2>&1 </dev/null &
 echo $! >/run/containerd.pid
 `
-	if err := os.WriteFile(filepath.Join(g.share, "restart"), []byte(restart), 0o755); err != nil {
-		g.Fatal(err)
-	}
+	harness.Must(g, os.WriteFile(filepath.Join(g.share, "restart"), []byte(restart), 0o755))
 	g.ok("/share/restart")
 	harness.Eventually(g, "containerd answers", func() error {
 		out, err := g.run("ctr version")

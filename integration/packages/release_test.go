@@ -20,6 +20,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // clone is a clean tree of the commit that is checked out.
@@ -83,9 +85,7 @@ func TestRelease_IsMadeTheSameTwice(t *testing.T) {
 		t.Errorf("SHA256SUMS has %d lines, want one for each of the other %d files", lines, len(want)-1)
 	}
 
-	if err := os.WriteFile(filepath.Join(first, "new"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(filepath.Join(first, "new"), nil, 0o600))
 	cmd := exec.CommandContext(t.Context(), "make", "release")
 	cmd.Dir = first
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "the tree is not clean") {
@@ -160,14 +160,10 @@ func testSBOM(t *testing.T, file, licences string, must ...string) {
 func untar(t *testing.T, name string) map[string]string {
 	t.Helper()
 	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer func() { _ = f.Close() }()
 	compressed, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	files := map[string]string{}
 	top := strings.TrimSuffix(filepath.Base(name), ".tar.gz") + "/"
 	for r := tar.NewReader(compressed); ; {
@@ -178,9 +174,7 @@ func untar(t *testing.T, name string) map[string]string {
 			t.Fatal(err)
 		}
 		data, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		inside, ok := strings.CutPrefix(h.Name, top)
 		if !ok {
 			t.Errorf("%s has %s, want all below %s", name, h.Name, top)
@@ -193,9 +187,7 @@ func untar(t *testing.T, name string) map[string]string {
 func sums(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	found := map[string]string{}
 	for _, e := range entries {
 		found[e.Name()] = fmt.Sprintf("%x", sha256.Sum256([]byte(read(t, filepath.Join(dir, e.Name())))))
@@ -206,8 +198,6 @@ func sums(t *testing.T, dir string) map[string]string {
 func read(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return string(data)
 }
