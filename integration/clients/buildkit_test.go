@@ -62,11 +62,7 @@ func newBuildkit(t *testing.T) *buildkit {
 		err = b.makeContext(t.Context())
 	}
 	harness.Must(t, err)
-	t.Cleanup(func() {
-		if err := b.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	harness.AtEnd(t, b.close)
 	for runtime, name := range map[string]string{"runc": "io.containerd.runc.v2", "sandbox": harness.Ours} {
 		if err := b.start(t.Context(), runtime, name); err != nil {
 			t.Fatalf("buildkitd: %v\n%s", err, b.logs())

@@ -66,11 +66,7 @@ func newCrictl(t *testing.T) *crictl {
 	err = errors.Join(os.MkdirAll(c.bin, 0o755), os.Chmod(c.dir, 0o711), cri.MakeCgroup("/"+crictlGroup),
 		writeScripts(c.bin, map[string]string{"pod": podScript, "box": boxScript, "crictl": crictlScript}))
 	harness.Must(t, err)
-	t.Cleanup(func() {
-		if err := c.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	harness.AtEnd(t, c.close)
 	stock := shared.Env
 	stock.Runtime, stock.Shim = "io.containerd.runc.v2", filepath.Join(stock.Tools, "containerd-shim-runc-v2")
 	for runtime, env := range map[string]harness.Env{"runc": stock, "sandbox": shared.Env} {

@@ -47,11 +47,7 @@ func newCtr(t *testing.T, c *harness.Containerd) *ctr {
 	if _, x.snapshotter, err = c.Load(namespaces.WithNamespace(t.Context(), x.namespace), cl); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := errors.Join(x.remove(), os.RemoveAll(x.dir)); err != nil {
-			t.Error(err)
-		}
-	})
+	harness.AtEnd(t, func() error { return errors.Join(x.remove(), os.RemoveAll(x.dir)) })
 	x.ready = x.scope().Leaks()
 	return x
 }
@@ -195,11 +191,7 @@ func TestCtr_InPlaceOfTheRuncShim(t *testing.T) {
 		err = c.Start(t.Context())
 	}
 	harness.Must(t, err)
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	harness.AtEnd(t, c.Close)
 	x := newCtr(t, c)
 	_, err = play(t.Context(), x, clientCase{
 		run: func(s *session) {

@@ -123,19 +123,11 @@ func remapped(t *testing.T) *dockerd {
 	harness.Must(t, os.WriteFile(ids, []byte("nobody:100000:65536\n"), 0o644))
 	for _, name := range []string{"/etc/subuid", "/etc/subgid"} {
 		harness.Must(t, harness.Mount(ids, name, "", unix.MS_BIND))
-		t.Cleanup(func() {
-			if err := unix.Unmount(name, unix.MNT_DETACH); err != nil {
-				t.Error(err)
-			}
-		})
+		harness.AtEnd(t, func() error { return unix.Unmount(name, unix.MNT_DETACH) })
 	}
 	d, err := newDockerd(shared.Env, shared.programs, map[string]any{"userns-remap": "nobody:nogroup"})
 	harness.Must(t, err)
-	t.Cleanup(func() {
-		if err := d.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	harness.AtEnd(t, d.close)
 	// With it dockerd has its own store of images, which reads no OCI layout.
 	image, err := shared.docker(t.Context(), nil, "save", harness.Image)
 	harness.Must(t, err)

@@ -62,22 +62,14 @@ func newNerdctl(t *testing.T) *nerdctl {
 	harness.Must(t, err)
 	n := &nerdctl{Containerd: c, binary: binary, version: version, dir: filepath.Join(c.Dir, "nerdctl")}
 	n.bin = filepath.Join(n.dir, "bin")
-	t.Cleanup(func() {
-		if err := errors.Join(n.remove(), c.Close()); err != nil {
-			t.Error(err)
-		}
-	})
+	harness.AtEnd(t, func() error { return errors.Join(n.remove(), c.Close()) })
 	run := filepath.Join(n.dir, "run") // in place of /run/nerdctl, which is not for the user to choose
 	err = errors.Join(os.Chmod(c.Dir, 0o711), os.MkdirAll(run, 0o755), os.MkdirAll(n.bin, 0o755),
 		writeScripts(n.bin, map[string]string{
 			"nerdctl": nerdctlScript, "compose": composeScript, "processes": nerdctlProcessesScript,
 		}), os.MkdirAll("/run/nerdctl", 0o755), harness.Mount(run, "/run/nerdctl", "", unix.MS_BIND))
 	harness.Must(t, err)
-	t.Cleanup(func() {
-		if err := unix.Unmount("/run/nerdctl", unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	harness.AtEnd(t, func() error { return unix.Unmount("/run/nerdctl", unix.MNT_DETACH) })
 	if err := n.start(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, n.logs())
 	}

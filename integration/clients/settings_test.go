@@ -117,11 +117,7 @@ func TestDocker_MountsBelowReadonly(t *testing.T) {
 	below := filepath.Join(dir, "below")
 	harness.Must(t, os.Mkdir(below, 0o755))
 	harness.Must(t, harness.Mount("tmpfs", below, "tmpfs", 0))
-	t.Cleanup(func() {
-		if err := unix.Unmount(below, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	harness.AtEnd(t, func() error { return unix.Unmount(below, unix.MNT_DETACH) })
 	for _, tt := range []struct{ runtime, options, want string }{
 		{"runc", "readonly", "Read-only file system"},
 		{runcByType, "readonly", ""}, // writable

@@ -93,11 +93,7 @@ func (e *env) makeCgroup(name string) string {
 	e.Helper()
 	dir := filepath.Join("/sys/fs/cgroup", e.namespace, name)
 	harness.Must(e, os.MkdirAll(dir, 0o755))
-	e.Cleanup(func() {
-		if err := os.Remove(dir); err != nil {
-			e.Error(err)
-		}
-	})
+	harness.AtEnd(e, func() error { return os.Remove(dir) })
 	return dir
 }
 

@@ -152,11 +152,7 @@ func startContainerd(t *testing.T, programs harness.Env) *harness.Containerd {
 	t.Helper()
 	c, err := harness.NewContainerd(programs)
 	harness.Must(t, err)
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	harness.AtEnd(t, c.Close)
 	if err := c.Start(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, c.LogFrom(0))
 	}

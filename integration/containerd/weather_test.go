@@ -33,11 +33,7 @@ func smallRun(t *testing.T) (e *env, cfg config, small string) {
 	harness.Must(t, err)
 	small = filepath.Join(c.Dir, "small")
 	source, tasks := filepath.Join(small, "tasks"), filepath.Join(c.State, "io.containerd.runtime.v2.task")
-	t.Cleanup(func() {
-		if err := errors.Join(c.Kill(), unix.Unmount(tasks, 0), unix.Unmount(small, 0), c.Close()); err != nil {
-			t.Error(err)
-		}
-	})
+	harness.AtEnd(t, func() error { return errors.Join(c.Kill(), unix.Unmount(tasks, 0), unix.Unmount(small, 0), c.Close()) })
 	if err := errors.Join(
 		os.Mkdir(small, 0o711), harness.Mount("tmpfs", small, "tmpfs", 0), os.Mkdir(source, 0o711),
 		os.MkdirAll(tasks, 0o711), harness.Mount(source, tasks, "", unix.MS_BIND), c.Start(t.Context()),
@@ -360,11 +356,7 @@ func sysctl(t *testing.T, name, value string) {
 		err = os.WriteFile(file, []byte(value), 0)
 	}
 	harness.Must(t, err)
-	t.Cleanup(func() {
-		if err := os.WriteFile(file, before, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	harness.AtEnd(t, func() error { return os.WriteFile(file, before, 0) })
 }
 
 // remount changes the flags of a mount until the test ends.
@@ -378,11 +370,7 @@ func remount(t *testing.T, dir, options, before string) {
 		return nil
 	}
 	harness.Must(t, set(options))
-	t.Cleanup(func() {
-		if err := set(before); err != nil {
-			t.Error(err)
-		}
-	})
+	harness.AtEnd(t, func() error { return set(before) })
 }
 
 // A container runs with each setting of a node, and execs in it, of users too.
@@ -397,11 +385,7 @@ func TestNode_SettingsStopNothing(t *testing.T) {
 		{"read-only /usr", func(t *testing.T) {
 			t.Helper()
 			harness.Must(t, unix.Mount("/usr", "/usr", "", unix.MS_BIND|unix.MS_REC, ""))
-			t.Cleanup(func() {
-				if err := unix.Unmount("/usr", unix.MNT_DETACH); err != nil {
-					t.Error(err)
-				}
-			})
+			harness.AtEnd(t, func() error { return unix.Unmount("/usr", unix.MNT_DETACH) })
 			harness.Must(t, unix.Mount("", "/usr", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 		}},
 		{"hidepid", func(t *testing.T) { t.Helper(); remount(t, "/proc", "hidepid=2", "hidepid=0") }},

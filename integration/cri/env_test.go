@@ -148,11 +148,7 @@ func startDaemon(
 	t.Helper()
 	d, err := cri.NewConfigured(programs, isolation, config)
 	harness.Must(t, err)
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	harness.AtEnd(t, d.Close)
 	for _, p := range prepare {
 		p(t, d)
 	}
@@ -200,11 +196,7 @@ func publicDir(t *testing.T, name string) string {
 		err = os.Chmod(dir, 0o755)
 	}
 	harness.Must(t, err)
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
+	harness.AtEnd(t, func() error { return os.RemoveAll(dir) })
 	return dir
 }
 

@@ -153,6 +153,16 @@ func Must(tb testing.TB, err error) {
 	}
 }
 
+// AtEnd calls f at the end of the test, which an error of f fails.
+func AtEnd(tb testing.TB, f func() error) {
+	tb.Helper()
+	tb.Cleanup(func() {
+		if err := f(); err != nil {
+			tb.Error(err)
+		}
+	})
+}
+
 // WantClassOnce checks that a text for people names the class of an error at most once.
 func WantClassOnce(tb testing.TB, what, text string, class error) {
 	tb.Helper()

@@ -56,11 +56,7 @@ func newPatient(t *testing.T, config func(*harness.Containerd) []byte) *env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	harness.AtEnd(t, c.Close)
 	if err := c.Start(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, c.LogFrom(0))
 	}
