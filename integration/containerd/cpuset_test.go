@@ -77,11 +77,6 @@ func (s source) annotation() oci.SpecOpts {
 	return oci.WithAnnotations(map[string]string{annotationSource: strings.TrimPrefix(s.dir, "/sys/fs/cgroup")})
 }
 
-// grouped puts a container into a shim with others.
-func grouped(name string) oci.SpecOpts {
-	return oci.WithAnnotations(map[string]string{"io.containerd.runc.v2.group": name})
-}
-
 // cgroup is the directory of a container's cgroup.
 func (t *task) cgroup() string {
 	t.e.Helper()
@@ -223,33 +218,6 @@ func TestCPUSet_OfThePod(t *testing.T) {
 
 func cpus(list string) client.UpdateTaskOpts {
 	return client.WithResources(&specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: list}})
-}
-
-func TestCPUSet_IsPinnedByUpdate(t *testing.T) {
-	e := newCPUSetEnv(t)
-	shared, witness := e.source("shared", "0-1"), e.source("witness", "0-1")
-	c := e.run("c1", config{opts: with(shared.annotation(), grouped("pod"))}, "sleep", "1000")
-	w := e.run("c2", config{opts: with(witness.annotation(), grouped("pod"))}, "sleep", "1000")
-	// Resources as the kubelet sends them for a container without CPUs of its own, and CPUs that there are none of.
-	shares := uint64(512)
-	e.must(c.Update(e.ctx, client.WithResources(&specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: &shares}})),
-		"update shares")
-	if err := c.Update(e.ctx, cpus("8000")); err == nil {
-		t.Error("an update to CPU 8000 succeeded")
-	}
-	shared.set("1-2")
-	c.wantCPUs("not pinned yet", "1-2")
-
-	e.must(c.Update(e.ctx, cpus("3")), "update")
-	shared.set("0-2")
-	witness.set("2") // whoever follows has followed by the time that the other has
-	w.wantCPUs("the source changed", "2")
-	c.wantCPUs("pinned", "3")
-	wantRunsOn(t, "pinned", c.Task.Pid(), "3")
-	e.must(c.Update(e.ctx, cpus("0,3")), "update")
-	c.wantCPUs("pinned", "0,3")
-	c.kill()
-	w.kill()
 }
 
 func TestCPUSet_OfAKilledShim(t *testing.T) {

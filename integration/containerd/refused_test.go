@@ -39,7 +39,7 @@ func TestRefused_InOneSentenceThatNamesTheField(t *testing.T) {
 				specs.Mount{Source: source, Destination: destination, Type: "bind", Options: []string{"bind"}})
 		}
 	}
-	score, full := 1001, publicDir(t)
+	full := publicDir(t)
 	e := newEnv(t)
 	e.must(os.WriteFile(filepath.Join(full, "file"), nil, 0o600), "write")
 	e.allow("host-rootfs", "listen", "pid-file", "verdict-file", "cpuset.source")
@@ -53,49 +53,26 @@ func TestRefused_InOneSentenceThatNamesTheField(t *testing.T) {
 	}{
 		"absent":      {"nosuch", nil, `exec: "nosuch": executable file not found in $PATH`, true, invalid},
 		"no-file":     {"/no/such", nil, `exec: "/no/such": stat /no/such: no such file or directory`, true, invalid},
-		"no-program":  {"/proc/version", nil, `exec: "/proc/version": permission denied`, true, invalid},
-		"directory":   {"/bin", nil, `exec: "/bin": is a directory`, true, invalid},
 		"nul":         {"tr\x00ue", nil, `…args[0]…`, true, invalid},
 		"no-argument": {"", func(s *oci.Spec) { s.Process.Args = nil }, "…args…", true, invalid},
-		"relative":    {"", func(s *oci.Spec) { s.Process.Cwd = "tmp" }, `…cwd "tmp"…`, true, invalid},
-		"limit": {"", func(s *oci.Spec) {
-			s.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 2, Hard: 1}}
-		}, "process.rlimits[0].soft 2 of RLIMIT_NOFILE: must be at most hard, which is 1", true, invalid},
-		"profile":               {"", func(s *oci.Spec) { s.Process.ApparmorProfile = "shim-test-none" }, "…pparmor…", true, codes.OK},
-		"cwd":                   {"", func(s *oci.Spec) { s.Process.Cwd = "/proc/version" }, "mkdir /proc/version: not a directory", false, codes.OK},
-		"score":                 {"", func(s *oci.Spec) { s.Process.OOMScoreAdj = &score }, "config.json: process.oomScoreAdj 1001: must be from -1000 to 1000", false, invalid},
-		"mount":                 {"", bind("/no/such", "/mnt"), "failed to fulfil mount request: open /no/such: no such file or directory", false, codes.OK},
-		"file":                  {"", bind("/etc/passwd", "/bin"), `error mounting "/etc/passwd" to rootfs at "/bin": …`, false, codes.OK},
-		"device":                {"", func(s *oci.Spec) { s.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/x", Type: "x"}} }, `config.json: invalid device type "x"`, false, invalid},
-		"sysctl":                {"", func(s *oci.Spec) { s.Linux.Sysctl = map[string]string{"net.nope": "1"} }, `linux.sysctl: open sysctl net.nope file: …`, false, invalid},
-		"sysctl-of-the-machine": {"", func(s *oci.Spec) { s.Linux.Sysctl = map[string]string{"vm.swappiness": "1"} }, "…vm.swappiness…", false, invalid},
-		"hook":                  {"", func(s *oci.Spec) { s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{Path: "/no/such"}}} }, "error running createRuntime hook #0: fork/exec /no/such: no such file or directory", false, codes.OK},
+		"profile":     {"", func(s *oci.Spec) { s.Process.ApparmorProfile = "shim-test-none" }, "…pparmor…", true, codes.OK},
+		"cwd":         {"", func(s *oci.Spec) { s.Process.Cwd = "/proc/version" }, "mkdir /proc/version: not a directory", false, codes.OK},
+		"mount":       {"", bind("/no/such", "/mnt"), "failed to fulfil mount request: open /no/such: no such file or directory", false, codes.OK},
+		"file":        {"", bind("/etc/passwd", "/bin"), `error mounting "/etc/passwd" to rootfs at "/bin": …`, false, codes.OK},
+		"device":      {"", func(s *oci.Spec) { s.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/x", Type: "x"}} }, `config.json: invalid device type "x"`, false, invalid},
+		"sysctl":      {"", func(s *oci.Spec) { s.Linux.Sysctl = map[string]string{"net.nope": "1"} }, `linux.sysctl: open sysctl net.nope file: …`, false, invalid},
+		"hook":        {"", func(s *oci.Spec) { s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{Path: "/no/such"}}} }, "error running createRuntime hook #0: fork/exec /no/such: no such file or directory", false, codes.OK},
 		"agent": {"", func(s *oci.Spec) {
 			s.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: "SCMP_ACT_PRAY"}
 		}, "…SCMP_ACT_PRAY is not a valid action for seccomp", false, invalid},
-		"users": {"", func(s *oci.Spec) {
-			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
-			s.Linux.UIDMappings = []specs.LinuxIDMapping{idMap[0], {ContainerID: 100, HostID: 400000, Size: 10}}
-			s.Linux.GIDMappings = idMap
-		}, "…uidMappings…", false, invalid},
-		"period": {"", func(s *oci.Spec) {
-			s.Linux.Resources.CPU = &specs.LinuxCPU{Period: new(uint64(5))}
-		}, "…linux.resources.cpu.period 5: must be 0 (unset) or from 1000 to 1000000 µs", false, invalid},
-		"cpus": {"", func(s *oci.Spec) {
-			s.Linux.Resources.CPU = &specs.LinuxCPU{Cpus: "0,8000"}
-		}, `…linux.resources.cpu.cpus "0,8000": 8000 does not exist here…`, false, invalid},
-		"unknown":      {"", set("cpuset.sources", "parent"), `…"` + prefix + `cpuset.sources"…cpuset.source…`, false, invalid},
-		"no-effect":    {"", set("cpuset.mems", "true"), "…cpuset.mems…has no effect without …cpuset.source…", false, invalid},
-		"stop-signal":  {"", set("stop-signal", "SIGNONE"), `…stop-signal "SIGNONE"…`, false, invalid},
-		"exec-limits":  {"", set("exec-limits", "wall=1s"), `…exec-limits "wall=1s": must be off, on, or a list of name=value…`, false, invalid},
-		"verdict-file": {"", set("verdict-file", "/tmp/x"), `…verdict-file "/tmp/x": must be an absolute path with {exec}…`, false, invalid},
-		"pid-file":     {"", set("pid-file", full+"/file"), `…pid-file "` + full + `/file"…`, false, invalid},
-		"host-rootfs":  {"", set("host-rootfs", "usr"), `…host-rootfs…"usr"…host[:container][:ro|:rw]…`, false, invalid},
-		"init":         {"", set("init", "tini"), `…init…"tini"…true or false…`, false, invalid},
-		"own-init":     {"nosuch", set("init", "true"), `exec: "nosuch": executable file not found in $PATH`, false, invalid},
-		"listen":       {"", set("listen", "web"), `…listen…"web": must be [NAME=]tcp://IP:PORT…`, false, invalid},
-		"address":      {"", set("listen", "tcp://192.0.2.1:80"), "…listen…tcp://192.0.2.1:80…cannot assign requested address…", false, failed},
-		"listen-path":  {"", set("listen", "unix:///no/s"), "…listen…unix:///no/s…no such file…", false, failed},
+		"stop-signal": {"", set("stop-signal", "SIGNONE"), `…stop-signal "SIGNONE"…`, false, invalid},
+		"exec-limits": {"", set("exec-limits", "wall=1s"), `…exec-limits "wall=1s": must be off, on, or a list of name=value…`, false, invalid},
+		"pid-file":    {"", set("pid-file", full+"/file"), `…pid-file "` + full + `/file"…`, false, invalid},
+		"host-rootfs": {"", set("host-rootfs", "usr"), `…host-rootfs…"usr"…host[:container][:ro|:rw]…`, false, invalid},
+		"init":        {"", set("init", "tini"), `…init…"tini"…true or false…`, false, invalid},
+		"listen":      {"", set("listen", "web"), `…listen…"web": must be [NAME=]tcp://IP:PORT…`, false, invalid},
+		"address":     {"", set("listen", "tcp://192.0.2.1:80"), "…listen…tcp://192.0.2.1:80…cannot assign requested address…", false, failed},
+		"listen-path": {"", set("listen", "unix:///no/s"), "…listen…unix:///no/s…no such file…", false, failed},
 		"init-by-libcontainer": {"", func(s *oci.Spec) {
 			set("init", "true")(s)
 			s.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux}

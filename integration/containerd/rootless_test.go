@@ -42,7 +42,8 @@ func rootless(t *testing.T) *fakecontainerd.Fake {
 	binary := filepath.Join(dir, "shim")
 	programs.Shim = filepath.Join(dir, filepath.Base(programs.Shim))
 	script := "#!/bin/sh\n" + fmt.Sprintf(inUserNamespace, nobody, binary) + "\n"
-	if err := errors.Join(copyProgram(shared.Env.Shim, binary), os.WriteFile(programs.Shim, []byte(script), 0o755),
+	program, err := os.ReadFile(shared.Env.Shim)
+	if err := errors.Join(err, os.WriteFile(binary, program, 0o755), os.WriteFile(programs.Shim, []byte(script), 0o755),
 		harness.WriteRootfs(programs, rootfs)); err != nil {
 		t.Fatal(err)
 	}
@@ -53,9 +54,7 @@ func rootless(t *testing.T) *fakecontainerd.Fake {
 
 // rootlessBundle is a bundle as nerdctl and buildkit make it without cgroups: no path, and nothing that needs another
 // user or group than the one there is.
-func rootlessBundle(
-	f *fakecontainerd.Fake, id string, change func(*specs.Spec), args ...string,
-) *fakecontainerd.Bundle {
+func rootlessBundle(f *fakecontainerd.Fake, id string, args ...string) *fakecontainerd.Bundle {
 	f.Helper()
 	b := f.Bundle(id, func(s *specs.Spec) {
 		s.Linux.CgroupsPath = ""
@@ -63,9 +62,6 @@ func rootlessBundle(
 		for i, m := range s.Mounts {
 			s.Mounts[i].Options = slices.DeleteFunc(m.Options,
 				func(o string) bool { return strings.HasPrefix(o, "gid=") })
-		}
-		if change != nil {
-			change(s)
 		}
 	}, args...)
 	f.Must(filepath.WalkDir(f.Dir, func(name string, _ os.DirEntry, err error) error {
@@ -105,22 +101,10 @@ func rootlessShim(f *fakecontainerd.Fake, b *fakecontainerd.Bundle) *fakecontain
 	return f.Connect(b, a)
 }
 
-// endRootless lets the shim end by itself: one that the test kills leaves its socket.
-func endRootless(f *fakecontainerd.Fake, s *fakecontainerd.Shim, id string) {
-	f.Helper()
-	_, _ = s.Shutdown(f.Ctx, &task3.ShutdownRequest{ID: id}) // it may end before it answers
-	harness.Eventually(f, "the shim ends", func() error {
-		if harness.Alive(s.Pid) {
-			return fmt.Errorf("process %d lives", s.Pid)
-		}
-		return nil
-	})
-}
-
 // A container without a cgroup has no statistics, and its list of processes has only the first of each exec.
 func TestRootless_ShimRunsContainers(t *testing.T) {
 	f := rootless(t)
-	b := rootlessBundle(f, "c1", nil, "sh", "-c", "(setsid sleep 1000 &); (sleep 1000; true) & sleep 1000")
+	b := rootlessBundle(f, "c1", "sh", "-c", "(setsid sleep 1000 &); (sleep 1000; true) & sleep 1000")
 	s := rootlessShim(f, b)
 	s.Run(b)
 	s.RunExec("c1", "e1", "sleep", "1000")
@@ -132,13 +116,11 @@ func TestRootless_ShimRunsContainers(t *testing.T) {
 	f.WantError(err, errdefs.ErrNotImplemented, "no cgroup")
 	s.KillAndDelete(b)
 	f.WantEvents("c1", "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 137 | exit c1 137 | delete c1")
-	endRootless(f, s, "c1")
-}
-
-func copyProgram(from, to string) error {
-	program, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, program, 0o755) //nolint:gosec // as programs are
+	_, _ = s.Shutdown(f.Ctx, &task3.ShutdownRequest{ID: "c1"}) // one that the test kills leaves its socket
+	harness.Eventually(f, "the shim ends", func() error {
+		if harness.Alive(s.Pid) {
+			return fmt.Errorf("process %d lives", s.Pid)
+		}
+		return nil
+	})
 }

@@ -403,41 +403,6 @@ func limits(tb testing.TB, dir string) map[string]string {
 	return all
 }
 
-// What systemd has no property for is kept when others are changed, although systemd then writes all that it knows.
-func TestSystemd_UpdateKeepsWhatOnlyTheKernelKnows(t *testing.T) {
-	needCgroup2(t)
-	e := newSystemdEnv(t)
-	c := e.run("c1", config{opts: []oci.SpecOpts{e.scoped("c1"), limited(&specs.LinuxResources{
-		Unified: map[string]string{
-			"memory.oom.group": "1", "cgroup.max.depth": "7", "io.weight": "55",
-		},
-	})}}, "sleep", "1000")
-	dir := cgroupOf(t, e.scopeOf("c1"))
-	wantKept := func(when string, files map[string]string) {
-		t.Helper()
-		files["memory.oom.group"], files["cgroup.max.depth"] = "1", "7"
-		for file, want := range files {
-			if got := control(t, dir, file); got != want {
-				t.Errorf("%s after an update of %s = %q, want %q", file, when, got, want)
-			}
-		}
-	}
-	e.must(c.Update(e.ctx, pidsLimit(33)), "update")
-	wantKept("pids.limit", map[string]string{"pids.max": "33"})
-	e.must(c.Update(e.ctx, client.WithResources(&specs.LinuxResources{Unified: map[string]string{"io.weight": "66"}})),
-		"update")
-	wantKept("io.weight", map[string]string{"io.weight": "default 66"})
-	err := c.Update(e.ctx, client.WithResources(&specs.LinuxResources{Unified: map[string]string{
-		"io.weight":              "77",
-		"cgroup.max.descendants": "-5",
-	}}))
-	if err == nil {
-		t.Error("update of cgroup.max.descendants to -5: no error")
-	}
-	wantKept("what is refused", map[string]string{"io.weight": "default 66"})
-	c.kill()
-}
-
 // The devices that a container may use are not those of the unit's properties alone, but those and libcontainer's
 // program.
 func TestSystemd_DevicesSurviveAReload(t *testing.T) {

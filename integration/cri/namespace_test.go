@@ -305,30 +305,19 @@ func TestPodFiles_AreThePodsOrTheHosts(t *testing.T) {
 	for range 32 {
 		searches = append(searches, strings.Repeat("a", 30)+"."+strings.Repeat("b", 30)+".d")
 	}
-	for name, tt := range map[string]struct {
-		config *runtimeapi.DNSConfig
-		want   string
-	}{
-		"the machine's": {nil, machine("/etc/resolv.conf")},
-		"its own": {
-			&runtimeapi.DNSConfig{
-				Servers: []string{"10.0.0.10", "fd00::10"}, Searches: searches, Options: []string{"ndots:5", "edns0"},
-			},
-			"search " + strings.Join(searches, " ") + "\nnameserver 10.0.0.10\nnameserver fd00::10\noptions ndots:5 edns0",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			eachWay(t, func(e *env) {
-				p := e.pod("name-of-pod", func(c *runtimeapi.PodSandboxConfig) { c.DnsConfig = tt.config })
-				c := p.run("c", forever)
-				c.wantExec(tt.want, "cat", "/etc/resolv.conf")
-				c.wantExec(machine("/etc/hosts"), "cat", "/etc/hosts")
-				c.wantExec("name-of-pod name-of-pod name-of-pod name-of-pod", "sh", "-c",
-					"echo $(hostname) $(cat /etc/hostname /proc/sys/kernel/hostname) $HOSTNAME")
-				own := p.run("own", forever, mounted(e.file("hosts", "10.1.2.3 alias\n"), "/etc/hosts"),
-					mounted(e.file("resolv.conf", "nameserver 192.0.2.1\n"), "/etc/resolv.conf"))
-				own.wantExec("10.1.2.3 alias\nnameserver 192.0.2.1", "cat", "/etc/hosts", "/etc/resolv.conf")
-			})
-		})
+	dns := &runtimeapi.DNSConfig{
+		Servers: []string{"10.0.0.10", "fd00::10"}, Searches: searches, Options: []string{"ndots:5", "edns0"},
 	}
+	eachWay(t, func(e *env) {
+		c := e.pod("name-of-pod", func(c *runtimeapi.PodSandboxConfig) { c.DnsConfig = dns }).run("c", forever)
+		c.wantExec("search "+strings.Join(searches, " ")+"\nnameserver 10.0.0.10\nnameserver fd00::10\noptions ndots:5 edns0",
+			"cat", "/etc/resolv.conf")
+		p := e.pod("machines")
+		plain := p.run("c", forever)
+		plain.wantExec(machine("/etc/resolv.conf"), "cat", "/etc/resolv.conf")
+		plain.wantExec(machine("/etc/hosts"), "cat", "/etc/hosts")
+		c.wantExec("name-of-pod name-of-pod name-of-pod name-of-pod", "sh", "-c",
+			"echo $(hostname) $(cat /etc/hostname /proc/sys/kernel/hostname) $HOSTNAME")
+		p.run("own", forever, mounted(e.file("hosts", "10.1.2.3 alias\n"), "/etc/hosts")).wantExec("10.1.2.3 alias", "cat", "/etc/hosts")
+	})
 }
