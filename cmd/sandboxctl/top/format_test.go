@@ -17,31 +17,6 @@ import (
 	"sandbox.internal/shim/cmd/sandboxctl/node"
 )
 
-func TestSize(t *testing.T) {
-	for n, want := range map[float64]string{
-		0: "0", 1023: "1023", 1024: "1.0K", 10 << 10: "10K", 1023 << 10: "1023K", 1<<20 - 1: "1.0M", 1536 << 20: "1.5G", 1 << 63: "8192P",
-	} {
-		if got := size(n); got != want || len(got) > 5 {
-			t.Errorf("size(%v) = %q, want %q", n, got, want)
-		}
-	}
-}
-
-func TestCell(t *testing.T) {
-	for _, tt := range []struct {
-		text  string
-		width int
-		left  bool
-		want  string
-	}{
-		{"ab", 4, true, "ab  "}, {"ab", 4, false, "  ab"}, {"abcdef", 4, true, "abc~"}, {"世界世界", 5, true, "世界~"}, {"a\x1b[7mb", 9, true, "a\ufffd[7mb   "},
-	} {
-		if got := cell(tt.text, tt.width, tt.left); got != tt.want {
-			t.Errorf("cell(%q, %d) = %q, want %q", tt.text, tt.width, got, tt.want)
-		}
-	}
-}
-
 // A number that the kernel does not tell is none, also in the sum of a pod.
 func TestRows_WhatIsUnknownIsADash(t *testing.T) {
 	unknown := measure.Unknown{CPU: true, Throttling: true, Memory: true, OOMKills: true, Pids: true}
