@@ -26,7 +26,6 @@ type clientCase struct {
 // runtimes are what scripts find in $RUNTIME: Docker's names of the runc shim and of ours.
 func runtimes() []string { return []string{"runc", "sandbox"} }
 
-// compare runs cases with both runtimes.
 func compare(t *testing.T, d daemon, cases []clientCase) {
 	t.Helper()
 	for _, c := range cases {

@@ -76,7 +76,6 @@ func (x *ctr) environ(runtime string) []string {
 	}
 }
 
-// clean removes tasks and containers.
 func (x *ctr) clean(ctx context.Context) error {
 	const script = `for id in $(ctr tasks ls -q); do ctr tasks rm -f $id >/dev/null || [ -z "$(ctr tasks ls -q)" ]; done
 		for id in $(ctr containers ls -q); do ctr containers rm $id; done`

@@ -284,7 +284,6 @@ func (d *dockerd) environ(string) []string {
 	}
 }
 
-// clean removes all containers and volumes.
 func (d *dockerd) clean(ctx context.Context) error {
 	var err error
 	if d.cmd == nil { // the case ended dockerd

@@ -12,7 +12,6 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// killShim ends the shim of the container box without warning.
 func (s *session) killShim() {
 	shims := harness.Shims(namespace, s.Quiet("docker inspect -f '{{.Id}}' box"))
 	if len(shims) != 1 {
@@ -21,7 +20,6 @@ func (s *session) killShim() {
 	s.Must(syscall.Kill(shims[0].Pid, syscall.SIGKILL), "kill the shim")
 }
 
-// withoutDockerd kills dockerd, does work, and starts it again.
 func (s *session) withoutDockerd(work func()) {
 	s.Must(s.end(syscall.SIGKILL), "kill dockerd")
 	work()
@@ -35,7 +33,6 @@ func (s *session) initPid() (pid int) {
 	return pid
 }
 
-// gone waits for the end of a process.
 func (s *session) gone(pid int) {
 	s.Must(harness.Poll(func() error {
 		if harness.Alive(pid) {

@@ -66,7 +66,6 @@ func play(ctx context.Context, d daemon, c clientCase, runtime string) (account 
 	return s.plain(s.Account()), err
 }
 
-// environ is that of a user's shell.
 func (s *session) environ() []string {
 	patience := harness.Slow(time.Minute) / time.Second
 	env := []string{
@@ -93,7 +92,6 @@ func (s *session) cleanUp() error {
 	return errors.Join(err, left, os.RemoveAll(s.Session.Dir))
 }
 
-// beyond is what is in now and not in before.
 func beyond(before, now []string) []string {
 	return slices.DeleteFunc(now, func(leak string) bool { return slices.Contains(before, leak) })
 }

@@ -97,7 +97,6 @@ func (e *env) makeCgroup(name string) string {
 	return dir
 }
 
-// wantGone checks that a cgroup was removed.
 func wantGone(tb testing.TB, dir string) {
 	tb.Helper()
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {

@@ -58,7 +58,6 @@ func needCriu(tb testing.TB) {
 // counting prints a number at each SIGUSR1.
 var counting = []string{"/bin/sh", "-c", "n=5; trap 'n=$((n+1)); echo $n' USR1; echo up; while :; do sleep 0.05; done"}
 
-// withExit ends the container with its checkpoint.
 func withExit(info *client.CheckpointTaskInfo) error {
 	info.Options.(*runcoptions.CheckpointOptions).Exit = true
 	return nil

@@ -72,12 +72,10 @@ func (s source) set(cpus string) {
 	writeControl(s.e, s.dir, "cpuset.cpus", cpus)
 }
 
-// annotation lets a container follow s.
 func (s source) annotation() oci.SpecOpts {
 	return oci.WithAnnotations(map[string]string{annotationSource: strings.TrimPrefix(s.dir, "/sys/fs/cgroup")})
 }
 
-// cgroup is the directory of a container's cgroup.
 func (t *task) cgroup() string {
 	t.e.Helper()
 	spec, err := t.container.Spec(t.e.ctx)
@@ -88,7 +86,6 @@ func (t *task) cgroup() string {
 // showAffinity prints the CPUs that it may run on.
 var showAffinity = []string{"grep", "Cpus_allowed_list", "/proc/self/status"}
 
-// wantAffinity compares what showAffinity printed.
 func (p *process) wantAffinity(want string) {
 	p.e.Helper()
 	if got := strings.TrimSpace(strings.TrimPrefix(p.out.String(), "Cpus_allowed_list:")); got != want {
@@ -109,7 +106,6 @@ func wantRunsOn(tb testing.TB, when string, pid uint32, want string) {
 	})
 }
 
-// wantCPUs waits until a container's cgroup has a list.
 func (t *task) wantCPUs(when, want string) {
 	t.e.Helper()
 	harness.Eventually(t.e, when+": cpuset.cpus is "+want, func() error {
@@ -131,7 +127,6 @@ func (e *env) wantLog(text string) {
 	})
 }
 
-// wantQuiet checks that no shim complained.
 func (e *env) wantQuiet() {
 	e.Helper()
 	for line := range strings.Lines(e.containerd.LogFrom(e.logStart)) {
@@ -354,7 +349,6 @@ func TestCPUSet_InNomadsCgroups(t *testing.T) {
 	e.wantQuiet()
 }
 
-// setting reads a number from the environment.
 func setting(tb testing.TB, name string, otherwise int) int {
 	tb.Helper()
 	text := os.Getenv(name)

@@ -78,7 +78,6 @@ type env struct {
 	logStart    int64
 }
 
-// newEnv prepares a test on the shared containerd.
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	return newEnvOn(t, shared)
@@ -166,7 +165,6 @@ func (e *env) subscribe() {
 	e.Cleanup(func() { cancel(); <-done })
 }
 
-// must ends the test when err is not nil.
 func (e *env) must(err error, what string) {
 	e.Helper()
 	if err != nil {
@@ -325,7 +323,6 @@ func (e *env) remove(container client.Container) {
 	}
 }
 
-// run creates a container and starts it.
 func (e *env) run(id string, cfg config, args ...string) *task {
 	e.Helper()
 	t := e.create(id, cfg, args...)
@@ -341,7 +338,6 @@ func (t *task) exec(id string, cfg config, change func(*specs.Process), args ...
 	return p
 }
 
-// startExec adds a process to a container and starts it.
 func (t *task) startExec(id string, cfg config, change func(*specs.Process), args ...string) *process {
 	t.e.Helper()
 	p := t.exec(id, cfg, change, args...)
@@ -431,7 +427,6 @@ func (p *process) closeIO() {
 	p.e.must(p.IO().Close(), "close the fifos of "+p.ID())
 }
 
-// kill sends SIGKILL, waits and deletes.
 func (p *process) kill() {
 	p.e.Helper()
 	if err := p.Kill(p.e.ctx, syscall.SIGKILL); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
@@ -440,7 +435,6 @@ func (p *process) kill() {
 	p.wantExit(128 + uint32(syscall.SIGKILL))
 }
 
-// withStdin makes CloseIO close the standard input.
 func withStdin(r *client.IOCloseInfo) { r.Stdin = true }
 
 // plain are the options of a container that runs true.

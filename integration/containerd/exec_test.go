@@ -87,7 +87,6 @@ func (t *task) family(id string) *process {
 	return x
 }
 
-// wantProcesses waits until Pids lists so many processes.
 func (t *task) wantProcesses(n int) {
 	t.e.Helper()
 	harness.Eventually(t.e, fmt.Sprintf("there are %d processes", n), func() error {

@@ -20,10 +20,8 @@ import (
 
 const annotationInit = "io.containerd.sandbox.v1/init"
 
-// reaped gives a container an init.
 func reaped() oci.SpecOpts { return annotations(annotationInit, "true") }
 
-// newInitEnv is newEnv for containers with an init.
 func newInitEnv(t *testing.T) *env {
 	t.Helper()
 	harness.OursOnly(t, "an init of its own")

@@ -53,7 +53,6 @@ func (t *task) wantSaid(name, want string) {
 		read -r said </tmp/%[1]s; echo $said; test "$said" = %[2]s`, name, want))
 }
 
-// wantBlocked waits until the process cannot write any more.
 func wantBlocked(t *testing.T, p *process) {
 	t.Helper()
 	harness.Eventually(t, "process blocked in a write", func() error {

@@ -64,7 +64,6 @@ func execLimits(limits string) oci.SpecOpts {
 	return oci.WithAnnotations(map[string]string{"io.containerd.sandbox.v1/exec-limits": limits})
 }
 
-// verdict reads the verdict on an exec.
 func (j judge) verdict(id, exec string) (v verdict) {
 	j.Helper()
 	file := filepath.Join(j.dir, id+":"+exec+".json")

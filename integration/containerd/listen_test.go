@@ -102,7 +102,6 @@ func TestListen_UnixSocketFilesOfAKilledShimAreRemoved(t *testing.T) {
 	}
 }
 
-// filesBelow lists all but directories.
 func filesBelow(t *testing.T, dir string) (list []string) {
 	t.Helper()
 	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {

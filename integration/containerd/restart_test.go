@@ -141,7 +141,6 @@ func (e *env) wantEnded(t *task) {
 	t.closeIO()
 }
 
-// ownContainerd starts a containerd for a test that ends it.
 func ownContainerd(t *testing.T) *harness.Containerd {
 	t.Helper()
 	return startContainerd(t, shared.Env)

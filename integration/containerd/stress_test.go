@@ -64,7 +64,6 @@ func (e *env) deaf(id string) (cio.IO, error) {
 	return d, nil
 }
 
-// bundle is the directory of a container.
 func (e *env) bundle(id string) string {
 	return filepath.Join(e.containerd.State, "io.containerd.runtime.v2.task", e.namespace, id)
 }
@@ -165,19 +164,6 @@ func (e *env) stuckPid(id string) (pid int) {
 	return pid
 }
 
-// wantFast calls f and fails the test when that takes longer than bound.
-func wantFast(t *testing.T, what string, bound time.Duration, f func() error) error {
-	t.Helper()
-	began := time.Now()
-	err := errgrpc.ToNative(f())
-	took := time.Since(began)
-	t.Logf("%s = %v after %v", what, err, took)
-	if took > bound {
-		t.Errorf("%s took %v, want less than %v", what, took, bound)
-	}
-	return err
-}
-
 // The first process of a container, or its child, hangs in the kernel. Kill and Delete answer all the same, and when
 // the process can die the container ends as any other.
 func TestKill_OfAContainerThatCannotDieSaysSo(t *testing.T) {
@@ -204,7 +190,7 @@ func TestKill_OfAContainerThatCannotDieSaysSo(t *testing.T) {
 			freeze()
 			stuck := e.stuckPid("c1")
 			direct := e.direct("c1")
-			err := wantFast(t, "Kill", 2*time.Second, func() error { return c.process.Kill(e.ctx, syscall.SIGKILL) })
+			err := within(t, 2*time.Second, "Kill", func() error { return c.process.Kill(e.ctx, syscall.SIGKILL) })
 			e.must(err, "kill")
 			if tt.outlived {
 				if got := c.exit(); got != 137 {
@@ -212,9 +198,9 @@ func TestKill_OfAContainerThatCannotDieSaysSo(t *testing.T) {
 				}
 			}
 			// In time for CRI, which waits 10 s, the error says that the container is still there.
-			err = wantFast(t, "Delete", 8*time.Second, func() error {
+			err = within(t, 8*time.Second, "Delete", func() error {
 				_, err := direct.Delete(e.ctx, &task3.DeleteRequest{ID: "c1"})
-				return err
+				return errgrpc.ToNative(err)
 			})
 			if !errdefs.IsFailedPrecondition(err) {
 				t.Errorf("Delete = %v, want FailedPrecondition", err)

@@ -78,12 +78,10 @@ func needGuest(tb testing.TB) {
 // slice is of the test's own. Systemd makes it with the first unit in it.
 func (e *env) slice() string { return e.namespace + ".slice" }
 
-// scoped puts a container into a scope.
 func (e *env) scoped(id string) oci.SpecOpts {
 	return oci.WithCgroup(e.slice() + ":test:" + e.namespace + "-" + id)
 }
 
-// scope is the name of that scope.
 func (e *env) scopeOf(id string) string { return "test-" + e.namespace + "-" + id + ".scope" }
 
 // systemctl runs systemctl and returns what it says; that it says no is for the caller to see.
@@ -108,7 +106,6 @@ func systemdVersion(tb testing.TB) int {
 	return version
 }
 
-// property asks systemd for one property of a unit.
 func property(tb testing.TB, unit, name string) string {
 	tb.Helper()
 	args := []string{"show", "--value", "--property", name}
@@ -118,7 +115,6 @@ func property(tb testing.TB, unit, name string) string {
 	return strings.TrimSpace(systemctl(tb, args...))
 }
 
-// wantProperty compares a property of a unit.
 func wantProperty(tb testing.TB, unit, name, want string) {
 	tb.Helper()
 	wantProperties(tb, unit, map[string]string{name: want})
@@ -180,7 +176,6 @@ func cgroupOf(tb testing.TB, unit string) string {
 	return filepath.Join(memoryRoot(), path)
 }
 
-// control reads a control file.
 func control(tb testing.TB, dir, file string) string {
 	tb.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, file))
@@ -188,7 +183,6 @@ func control(tb testing.TB, dir, file string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// writeControl writes to a control file.
 func writeControl(tb testing.TB, dir, file, text string) {
 	tb.Helper()
 	harness.Must(tb, os.WriteFile(filepath.Join(dir, file), []byte(text), 0))
@@ -524,7 +518,6 @@ func TestSystemd_ThatCannotBeReached(t *testing.T) {
 	}
 }
 
-// dbusDaemon is the pid of the D-Bus daemon.
 func dbusDaemon(t *testing.T) int {
 	t.Helper()
 	pid, err := strconv.Atoi(property(t, "dbus.service", "MainPID"))
@@ -553,7 +546,6 @@ func stopDBus(t *testing.T) (goOn func()) {
 	return goOn
 }
 
-// within fails the test when call takes longer than limit.
 func within(t *testing.T, limit time.Duration, what string, call func() error) error {
 	t.Helper()
 	begin := time.Now()

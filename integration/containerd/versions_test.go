@@ -202,7 +202,6 @@ func readAnswer(t *testing.T, asked, answered []byte) answer {
 	return answer{"JSON", result.Version, result.Address}
 }
 
-// absent returns nil when there is no such file.
 func absent(name string) error {
 	_, err := os.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -112,7 +112,6 @@ func ways() []string {
 	return sandboxers
 }
 
-// eachWay runs a test for each way to run pods.
 func eachWay(t *testing.T, test func(e *env)) {
 	t.Helper()
 	for _, way := range ways() {
@@ -254,7 +253,6 @@ func containerIDs(list []client.Container) []string {
 	return ids
 }
 
-// must ends the test when err is not nil.
 func (e *env) must(err error, what string) {
 	e.Helper()
 	if err != nil {
@@ -294,7 +292,6 @@ func (e *env) podConfig(name string, change ...func(*runtimeapi.PodSandboxConfig
 	return c
 }
 
-// tryPod runs a pod.
 func (e *env) tryPod(name string, change ...func(*runtimeapi.PodSandboxConfig)) (*pod, error) {
 	e.Helper()
 	config := e.podConfig(name, change...)
@@ -306,7 +303,6 @@ func (e *env) tryPod(name string, change ...func(*runtimeapi.PodSandboxConfig)) 
 	return &pod{Pod: p, e: e}, err
 }
 
-// pod runs a pod, or ends the test.
 func (e *env) pod(name string, change ...func(*runtimeapi.PodSandboxConfig)) *pod {
 	e.Helper()
 	p, err := e.tryPod(name, change...)
@@ -314,13 +310,11 @@ func (e *env) pod(name string, change ...func(*runtimeapi.PodSandboxConfig)) *po
 	return p
 }
 
-// remove stops and removes the pod.
 func (p *pod) remove() {
 	p.e.Helper()
 	p.e.must(p.Remove(p.e.ctx), "remove")
 }
 
-// status returns what CRI says of the pod.
 func (p *pod) status() *runtimeapi.PodSandboxStatus {
 	p.e.Helper()
 	r, err := p.e.daemon.Runtime.PodSandboxStatus(p.e.ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.ID})
@@ -328,7 +322,6 @@ func (p *pod) status() *runtimeapi.PodSandboxStatus {
 	return r.GetStatus()
 }
 
-// wantState waits until the pod is in a state.
 func (p *pod) wantState(want runtimeapi.PodSandboxState) {
 	p.e.Helper()
 	harness.Eventually(p.e, "pod is "+want.String(), func() error {
@@ -341,7 +334,6 @@ func (p *pod) wantState(want runtimeapi.PodSandboxState) {
 	})
 }
 
-// shim returns the pid of the shim of a pod.
 func (e *env) shim(p *pod) int {
 	e.Helper()
 	shims := harness.ShimsOf(e.daemon.Address, p.ID)
@@ -390,7 +382,6 @@ func (e *env) execByLibcontainer(c *runtimeapi.ContainerConfig) {
 	}
 }
 
-// tryCreate creates a container.
 func (p *pod) tryCreate(name string, argv []string, changes ...change) (*container, error) {
 	c := &container{pod: p, config: p.config(name, argv, changes)}
 	var err error
@@ -398,7 +389,6 @@ func (p *pod) tryCreate(name string, argv []string, changes ...change) (*contain
 	return c, err
 }
 
-// create creates a container, or ends the test.
 func (p *pod) create(name string, argv []string, changes ...change) *container {
 	p.e.Helper()
 	c, err := p.tryCreate(name, argv, changes...)
@@ -406,7 +396,6 @@ func (p *pod) create(name string, argv []string, changes ...change) *container {
 	return c
 }
 
-// run creates and starts a container, or ends the test.
 func (p *pod) run(name string, argv []string, changes ...change) *container {
 	p.e.Helper()
 	c := p.create(name, argv, changes...)
@@ -428,7 +417,6 @@ func (c *container) stop(seconds int64) {
 	c.pod.e.must(err, "stop "+c.config.GetMetadata().GetName())
 }
 
-// end stops a container that runs forever.
 func (c *container) end() {
 	c.pod.e.Helper()
 	c.wantLog("ready\n") // before that, SIGTERM would find no handler
@@ -467,7 +455,6 @@ func (c *container) wantExit(code int32) *runtimeapi.ContainerStatus {
 	return status
 }
 
-// wantExited waits until containers have exited, with whatever code.
 func (e *env) wantExited(containers ...*container) {
 	e.Helper()
 	harness.Eventually(e, "all have exited", func() error {
@@ -545,7 +532,6 @@ func plain(log string) string {
 	return b.String()
 }
 
-// wantLog waits until the log contains want.
 func (c *container) wantLog(want string) {
 	c.pod.e.Helper()
 	harness.Eventually(c.pod.e, fmt.Sprintf("log with %q", want), func() error {

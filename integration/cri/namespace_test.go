@@ -18,7 +18,6 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// in changes which namespaces a pod has.
 func in(change func(*runtimeapi.NamespaceOption)) func(*runtimeapi.PodSandboxConfig) {
 	return func(c *runtimeapi.PodSandboxConfig) { change(c.GetLinux().GetSecurityContext().GetNamespaceOptions()) }
 }
@@ -116,7 +115,6 @@ func ownUsers(c *runtimeapi.PodSandboxConfig) {
 	}
 }
 
-// image mounts an image at path.
 func image(path, sub string, set ...func(*runtimeapi.Mount)) change {
 	return func(c *runtimeapi.ContainerConfig) {
 		mounted("", path, append(set, func(m *runtimeapi.Mount) {
@@ -125,7 +123,6 @@ func image(path, sub string, set ...func(*runtimeapi.Mount)) change {
 	}
 }
 
-// mounted mounts a path of the machine.
 func mounted(host, path string, set ...func(*runtimeapi.Mount)) change {
 	return func(c *runtimeapi.ContainerConfig) {
 		m := &runtimeapi.Mount{HostPath: host, ContainerPath: path}

@@ -139,7 +139,6 @@ func TestNRIPlugin_SeesAndAdjusts(t *testing.T) {
 	})
 }
 
-// push changes a running container on the plugin's own account.
 func (p *plugin) push(e *env, c *container) {
 	e.Helper()
 	u := &api.ContainerUpdate{}

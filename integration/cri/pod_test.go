@@ -111,7 +111,6 @@ func (w *events) add(id string, kind runtimeapi.ContainerEventType) {
 	w.count[id+" "+kind.String()]++
 }
 
-// stopped returns how many exits of a container were reported.
 func (w *events) stopped(id string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -213,7 +212,6 @@ func TestShim_KilledEndsItsWholePod(t *testing.T) {
 	}
 }
 
-// wantPodWorks runs a pod from beginning to end.
 func (e *env) wantPodWorks() {
 	e.Helper()
 	p := e.pod("next")

@@ -17,7 +17,6 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// linuxPod changes a pod's part for Linux.
 func linuxPod(set func(*runtimeapi.LinuxPodSandboxConfig)) func(*runtimeapi.PodSandboxConfig) {
 	return func(c *runtimeapi.PodSandboxConfig) { set(c.GetLinux()) }
 }

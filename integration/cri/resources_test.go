@@ -20,7 +20,6 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// stats returns what CRI counts of a pod.
 func (e *env) stats(p *pod) *runtimeapi.PodSandboxStats {
 	e.Helper()
 	r, err := e.daemon.Runtime.PodSandboxStats(e.ctx, &runtimeapi.PodSandboxStatsRequest{PodSandboxId: p.ID})
@@ -84,7 +83,6 @@ func TestStats_OfContainersAndOfThePod(t *testing.T) {
 	})
 }
 
-// limits are resources of a container.
 func limits(set func(*runtimeapi.LinuxContainerResources)) change {
 	return func(c *runtimeapi.ContainerConfig) { set(c.GetLinux().GetResources()) }
 }
@@ -97,13 +95,11 @@ func (c *container) cgroupFile(v1, v2 string) string {
 	return text
 }
 
-// unified reports whether cgroup v2 is the only one.
 func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil
 }
 
-// booted reports whether systemd is pid 1 (sd_booted(3)).
 func booted() bool {
 	_, err := os.Stat("/run/systemd/system")
 	return err == nil

@@ -17,7 +17,6 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// security changes a container's security context.
 func security(set func(*runtimeapi.LinuxContainerSecurityContext)) change {
 	return func(c *runtimeapi.ContainerConfig) { set(c.GetLinux().GetSecurityContext()) }
 }
@@ -67,13 +66,11 @@ func TestAppArmor_ContainersAndTheirExecsAreConfined(t *testing.T) {
 
 const labelXattr = "security.selinux"
 
-// label gives a file a label.
 func (e *env) label(path, label string) {
 	e.Helper()
 	e.must(unix.Setxattr(path, labelXattr, []byte(label), 0), "label "+path)
 }
 
-// wantLabel compares the label of a file.
 func (e *env) wantLabel(path, want string) {
 	e.Helper()
 	buf := make([]byte, 256)

@@ -114,7 +114,6 @@ func TestExecSync_ContainerdKilledMeanwhileCostsNoWakeups(t *testing.T) {
 	})
 }
 
-// wantFiles waits until n files match.
 func wantFiles(e *env, pattern string, n int) {
 	e.Helper()
 	harness.Eventually(e, fmt.Sprintf("%d files %s", n, filepath.Base(pattern)), func() error {

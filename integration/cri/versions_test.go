@@ -85,7 +85,6 @@ func testPod(e *env) {
 	p.remove()
 }
 
-// config1 is a configuration for containerd 1.x.
 func config1(c *harness.Containerd) []byte {
 	const plugin = `plugins."io.containerd.grpc.v1.cri"`
 	return fmt.Appendf(nil, `version = 2

@@ -22,7 +22,6 @@ func basic1(n *node) string {
 `, n.place(`"io.containerd.internal.v1.opt"`), n.c.Dir)
 }
 
-// basic2 is a config.toml for containerd 2.x.
 func basic2(n *node) string {
 	return fmt.Sprintf(`# a comment
 version = 3
@@ -48,7 +47,6 @@ disabled_plugins = [%s]
 `, filepath.Join(n.c.Dir, "root"), n.c.State, disabled, n.c.Address)
 }
 
-// basic returns the form for a node's containerd.
 func basic(n *node) string {
 	if strings.HasPrefix(n.c.Version, "1.") {
 		return basic1(n)

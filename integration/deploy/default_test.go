@@ -36,7 +36,6 @@ func withDropIns(n *node) string {
 	return strings.Replace(basic(n), "version = 3\n", fmt.Sprintf("version = 3\nimports = [%q]\n", n.conf+"/*.toml"), 1)
 }
 
-// makeDefault does what the page says.
 func (n *node) makeDefault() {
 	n.Helper()
 	for _, text := range blocks(n.T, "toml") {

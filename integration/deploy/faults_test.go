@@ -94,7 +94,6 @@ func TestInstall_ContainerdThatNeverComesBackIsReported(t *testing.T) {
 // killInstaller is a restart command that kills install.sh: timeout is between.
 const killInstaller = "kill -KILL $(awk '$1 == \"PPid:\" { print $2 }' /proc/$PPID/status)"
 
-// wantKilled runs install.sh, which its restart command kills.
 func (n *node) wantKilled(args ...string) {
 	n.Helper()
 	cmd := n.command(args...)
@@ -276,7 +275,6 @@ func TestInstall_ConfigOnly(t *testing.T) {
 	n.wantFiles(before)
 }
 
-// lock takes the lock of install.sh.
 func lock(n *node) {
 	f, err := os.OpenFile("/run/"+shimName+".lock", os.O_CREATE|os.O_WRONLY, 0o600)
 	harness.Must(n, err)

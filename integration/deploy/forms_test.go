@@ -93,7 +93,6 @@ func testForms(t *testing.T, daemon string, forms []form) {
 	}
 }
 
-// testForm installs and uninstalls.
 func (n *node) testForm(dropin bool) {
 	n.Helper()
 	before, dump, config := n.files(), n.dump(), n.read(n.config)

@@ -57,7 +57,6 @@ func manifest(t *testing.T, name string) []runtime.Object {
 	}
 }
 
-// only returns the objects of one type.
 func only[T runtime.Object](objects []runtime.Object) []T {
 	var found []T
 	for _, o := range objects {

@@ -217,7 +217,6 @@ func (n *node) script(name, text string) {
 	harness.Must(n, os.Chmod(name, 0o755))
 }
 
-// dump is what the node's containerd makes of its configuration.
 func (n *node) dump() string {
 	n.Helper()
 	out, err := exec.CommandContext(n.Context(), n.daemon, "--config", n.config, "config", "dump").Output()
@@ -227,7 +226,6 @@ func (n *node) dump() string {
 	return string(out)
 }
 
-// client connects to the node's containerd.
 func (n *node) client() *client.Client {
 	n.Helper()
 	cl, err := n.c.Client()

@@ -149,7 +149,6 @@ func (n *node) pod(args ...string) (int, string) {
 	return status, n.read(host + ".log")
 }
 
-// wantLabels checks what kubectl was asked in the last pod.
 func (n *node) wantLabels(want string) {
 	n.Helper()
 	if got := n.read(filepath.Join(n.c.Dir, "host.labels")); got != want {

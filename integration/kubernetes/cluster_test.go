@@ -145,7 +145,6 @@ func (c *cluster) buildHealth() error {
 	return nil
 }
 
-// addAddress gives lo the node's address.
 func addAddress() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -277,7 +276,6 @@ func (c *cluster) end(signal syscall.Signal) error {
 	}
 }
 
-// kubectl runs kubectl and returns its output.
 func (c *cluster) kubectl(ctx context.Context, arg ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, c.programs.Kubectl, arg...)
 	cmd.Env = []string{"KUBECONFIG=" + filepath.Join(c.dir, "kubeconfig"), "HOME=" + c.dir, "PATH=" + os.Getenv("PATH")}

@@ -153,7 +153,6 @@ func (r *results) add(c kubeCase) {
 	r.rows = append(r.rows, row+" |\n")
 }
 
-// unified reports whether the machine has cgroup v2 alone.
 func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil

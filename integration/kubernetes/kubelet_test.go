@@ -122,7 +122,6 @@ func (c *cluster) startKubelet(context.Context) error {
 		"--cert-dir", filepath.Join(c.dir, "kubelet-pki"), "--node-ip", address, "--hostname-override", node)
 }
 
-// withoutKubelet ends the kubelet, does work, and starts it again.
 func (c *cluster) withoutKubelet(ctx context.Context, work func() error) error {
 	return errors.Join(c.end(syscall.SIGTERM), work(), c.startKubelet(ctx), c.awaitNode(ctx))
 }

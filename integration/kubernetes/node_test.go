@@ -18,7 +18,6 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// containerID is that of a pod's first container.
 func (s *session) containerID(pod string) string {
 	id := s.Quiet(`kubectl get pod ` + pod + ` -o jsonpath='{.status.containerStatuses[0].containerID}'`)
 	return strings.TrimPrefix(id, "containerd://")
@@ -64,7 +63,6 @@ func (s *session) unmountState() error {
 
 func (c *cluster) removeSockets() error { return removeAll(c.Sockets) }
 
-// removeAll removes what is in dir.
 func removeAll(dir string) error {
 	names, err := filepath.Glob(filepath.Join(dir, "*"))
 	for _, name := range names {

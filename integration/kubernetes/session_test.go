@@ -153,7 +153,6 @@ func (s *session) manifest(name, text string) ([]byte, error) {
 // patience is how long scripts wait for pods. Some cases say so themselves.
 func patience() time.Duration { return harness.Slow(90 * time.Second) }
 
-// environ is that of a user's shell.
 func (s *session) environ() []string {
 	return []string{
 		"PATH=" + s.bin + ":" + os.Getenv("PATH"), "HOME=" + s.cluster.dir, "LC_ALL=C", "TERM=dumb",

@@ -23,7 +23,6 @@ func (s *session) terminal(arg ...string) *terminal {
 	return &terminal{s.Terminal(filepath.Join(s.bin, "kubectl"), arg...), s}
 }
 
-// shows waits until a line is text.
 func (t *terminal) shows(text string) {
 	t.s.Must(harness.Poll(func() error { return t.shown(text) }), "wait")
 }

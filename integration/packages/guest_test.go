@@ -137,7 +137,6 @@ func (g *guest) want(command string, texts ...string) {
 	}
 }
 
-// startContainerd starts Debian's containerd, with the image of the tests.
 func (g *guest) startContainerd() {
 	g.Helper()
 	env, err := harness.Require(g.Context())

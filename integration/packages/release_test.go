@@ -183,7 +183,6 @@ func untar(t *testing.T, name string) map[string]string {
 	}
 }
 
-// sums returns the sum of each file of a directory.
 func sums(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -77,7 +77,6 @@ func (e *env) want(r report, check, status, text string) {
 	e.Errorf("no check %s in %+v", check, r)
 }
 
-// wantNothingLeft looks at the checks of leftovers.
 func (e *env) wantNothingLeft(r report) {
 	e.Helper()
 	if len(r.Leftovers) > 0 {

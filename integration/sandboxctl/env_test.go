@@ -38,7 +38,6 @@ type env struct {
 	snapshotter string
 }
 
-// newEnv prepares a test on the shared containerd.
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	harness.OursOnly(t, "sandboxctl, which needs its shims")
@@ -134,7 +133,6 @@ func (e *env) container(id, runtime string, opts []oci.SpecOpts, more ...client.
 	return c
 }
 
-// run is create and start.
 func (e *env) run(id, runtime string, opts []oci.SpecOpts, more ...client.NewContainerOpts) client.Task {
 	e.Helper()
 	task := e.create(id, runtime, opts, more...)
@@ -161,7 +159,6 @@ func (e *env) exec(task client.Task, id string, wait bool, args ...string) {
 	e.must(err)
 }
 
-// annotate gives a container one of the shim's annotations.
 func annotate(name, value string) oci.SpecOpts {
 	return oci.WithAnnotations(map[string]string{"io.containerd.sandbox.v1/" + name: value})
 }
@@ -174,7 +171,6 @@ func (e *env) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// ctl runs sandboxctl, which has to succeed.
 func (e *env) ctl(args ...string) string {
 	e.Helper()
 	out, err := e.command(args...).Output()
