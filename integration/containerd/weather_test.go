@@ -393,8 +393,14 @@ func TestNode_SettingsStopNothing(t *testing.T) {
 		{"vm.memfd_noexec=1", func(t *testing.T) { t.Helper(); sysctl(t, "vm/memfd_noexec", "1") }},
 		{"vm.memfd_noexec=2", func(t *testing.T) { t.Helper(); sysctl(t, "vm/memfd_noexec", "2") }},
 		// These two stay until the machine is off.
-		{"kernel.yama.ptrace_scope=3", func(t *testing.T) { t.Helper(); harness.Must(t, os.WriteFile("/proc/sys/kernel/yama/ptrace_scope", []byte("3"), 0)) }},
-		{"lockdown", func(t *testing.T) { t.Helper(); harness.Must(t, os.WriteFile("/sys/kernel/security/lockdown", []byte("confidentiality"), 0)) }},
+		{"kernel.yama.ptrace_scope=3", func(t *testing.T) {
+			t.Helper()
+			harness.Must(t, os.WriteFile("/proc/sys/kernel/yama/ptrace_scope", []byte("3"), 0))
+		}},
+		{"lockdown", func(t *testing.T) {
+			t.Helper()
+			harness.Must(t, os.WriteFile("/sys/kernel/security/lockdown", []byte("confidentiality"), 0))
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEnv(t)
