@@ -42,7 +42,7 @@ var layers = [][]string{
 	},
 	{"pkg/limit"},
 	{"pkg/options"},
-	{"pkg/bootstrap", "pkg/cgroup/hierarchy", "pkg/idle", "pkg/ociruntime/systemd", "pkg/stats"},
+	{"pkg/bootstrap", "pkg/idle", "pkg/ociruntime/systemd", "pkg/stats"},
 	{"pkg/inspect", "pkg/pod"},
 	{"pkg/process"},
 	{"pkg/process/processtest", "pkg/settings"},

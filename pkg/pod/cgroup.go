@@ -19,7 +19,6 @@ import (
 	"github.com/opencontainers/cgroups/manager"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/cgroup/hierarchy"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/unixfile"
 )
@@ -65,16 +64,16 @@ func makeParent(bundle, parent, cgroupPath string) (made []string, err error) {
 	if cgroupPath == "" || strings.HasSuffix(parent, sliceSuffix) {
 		return nil, nil
 	}
-	group, err := hierarchy.At(cgroupPath)
+	group, err := cgroup.At(cgroupPath)
 	if err != nil || group.Exists() { // in whichever hierarchies its owner has
 		return nil, err
 	}
-	missing, err := hierarchy.Missing(cgroupPath)
+	missing, err := cgroup.Missing(cgroupPath)
 	if err == nil {
 		err = writeMade(bundle, missing)
 	}
 	if err == nil {
-		made, err = hierarchy.Make(cgroupPath, missing)
+		made, err = cgroup.Make(cgroupPath, missing)
 	}
 	if err != nil {
 		err = errors.Join(fmt.Errorf("cgroup_parent %q: %w", parent, err), writeMade(bundle, nil))
@@ -122,7 +121,7 @@ func (p *Pod) enterCgroup(ctx context.Context, pid int) error {
 
 // removeMade removes cgroups that were made for the pod. It returns those that are in use, which stay on the list.
 func removeMade(bundle string, made []string) ([]string, error) {
-	if left := hierarchy.RemoveEmpty(made); len(left) > 0 {
+	if left := cgroup.RemoveEmpty(made); len(left) > 0 {
 		return left, nil
 	}
 	return nil, writeMade(bundle, nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/opencontainers/cgroups/systemd"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/cgroup/hierarchy"
+	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/internal/testx"
 )
 
@@ -24,12 +24,12 @@ import (
 func parentOfTest(t *testing.T) (there, absent string) {
 	t.Helper()
 	there = fmt.Sprintf("/shim-test-%d-pod", os.Getpid())
-	missing, err := hierarchy.Missing(there)
+	missing, err := cgroup.Missing(there)
 	testx.Must(t, err)
-	made, err := hierarchy.Make(there, missing)
+	made, err := cgroup.Make(there, missing)
 	testx.Must(t, err)
 	t.Cleanup(func() {
-		if left := hierarchy.RemoveEmpty(made); len(left) > 0 {
+		if left := cgroup.RemoveEmpty(made); len(left) > 0 {
 			t.Errorf("cgroups %q are in use", left)
 		}
 	})
@@ -39,7 +39,7 @@ func parentOfTest(t *testing.T) (there, absent string) {
 // missing are the directories of the cgroup at path that are not there.
 func missing(t *testing.T, path string) []string {
 	t.Helper()
-	list, err := hierarchy.Missing(path)
+	list, err := cgroup.Missing(path)
 	testx.Must(t, err)
 	return list
 }
@@ -56,7 +56,7 @@ func TestCgroup_OfTheProcessIsBelowThePodsAndHasNoDevices(t *testing.T) {
 	for parent, path := range paths {
 		all := missing(t, absent)
 		p := start(t, request(t, func(r *Request) { r.Config.CgroupParent, r.Config.PID = parent, ModePod }))
-		group, err := hierarchy.At(path)
+		group, err := cgroup.At(path)
 		testx.Must(t, err)
 		if pids, err := group.Procs(); err != nil || len(pids) != 1 || pids[0] != p.Pid() {
 			t.Errorf("processes in %s = %v, %v, want %d", path, pids, err, p.Pid())
@@ -115,13 +115,13 @@ func TestCgroupParent_GoesWithThePodOfADeadShim(t *testing.T) {
 	}
 	testx.Must(t, err)
 	container := missing(t, absent+"/c1")
-	if _, err := hierarchy.Make(absent+"/c1", container); err != nil {
+	if _, err := cgroup.Make(absent+"/c1", container); err != nil {
 		t.Fatal(err)
 	}
 	if err := Remove(r.Bundle); err != nil {
 		t.Errorf("Remove() = %v", err)
 	}
-	hierarchy.RemoveEmpty(container)
+	cgroup.RemoveEmpty(container)
 	killed := make(chan error, 1)
 	go func() { killed <- p.holder.Kill(t.Context()) }() // it dies with the shim, perhaps only now
 	if err := Remove(r.Bundle); err != nil {

@@ -28,7 +28,7 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/cgroup/hierarchy"
+	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
@@ -323,7 +323,7 @@ func (c *Controller) Metrics(sandboxID string) (stats.Metrics, error) {
 		return nil, fmt.Errorf("sandbox %q: metrics: no cgroup_parent: %w", sandboxID, errdefs.ErrNotFound)
 	}
 	var reader *stats.Reader
-	group, err := hierarchy.At(path)
+	group, err := cgroup.At(path)
 	if err == nil {
 		reader, err = stats.New(group)
 	}

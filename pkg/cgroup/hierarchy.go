@@ -1,9 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hierarchy finds and makes cgroups by their path in the cgroup hierarchies of this machine. The package has no
-// state and no goroutine.
-package hierarchy
+package cgroup
 
 import (
 	"errors"
@@ -21,17 +19,14 @@ import (
 	"github.com/opencontainers/cgroups/fs2"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/pkg/cgroup"
 )
 
 const (
 	cgroupRoot = fs2.UnifiedMountpoint
 	hybridRoot = cgroupRoot + "/unified"
-	systemd    = "systemd" // systemd's own hierarchy, which controls nothing
 )
 
-// roots returns the root directory of each controller's hierarchy. That of v2 has the name "".
+// roots returns the root directory of each controller's hierarchy. The key of the v2 hierarchy is "".
 func roots() (map[string]string, error) {
 	if cgroups.IsCgroup2UnifiedMode() {
 		return map[string]string{"": cgroupRoot}, nil
@@ -52,21 +47,21 @@ func roots() (map[string]string, error) {
 	return found, nil
 }
 
-// At returns the cgroup at path, which is absolute in a hierarchy. On v1 it has the directories that exist; on v2 the
-// directory, whether it exists or not. On a hybrid host a directory in name=systemd or in the v2 hierarchy alone does
-// not count: neither has controllers. If path is a file, the error is errdefs.ErrInvalidArgument.
-func At(path string) (*cgroup.Cgroup, error) {
+// At returns the cgroup at path, which is absolute in a hierarchy: the directories that exist on v1, or the directory on
+// v2. A directory only in hierarchies without controllers (name=systemd, v2 on a hybrid host) does not count. A file at
+// path gives errdefs.ErrInvalidArgument.
+func At(path string) (*Cgroup, error) {
 	tops, err := roots()
 	if err != nil {
 		return nil, err
 	}
-	delete(tops, systemd)
+	delete(tops, "systemd")
 	paths := map[string]string{}
 	for controller, top := range tops {
 		dir := filepath.Join(top, path)
 		exists, err := isDir(dir)
 		if err != nil {
-			return nil, fmt.Errorf("cgroup %q: %w", path, err)
+			return nil, err
 		}
 		if exists || cgroups.IsCgroup2UnifiedMode() {
 			paths[controller] = dir
@@ -75,11 +70,10 @@ func At(path string) (*cgroup.Cgroup, error) {
 	if cgroups.IsCgroup2HybridMode() && len(paths) == 1 {
 		delete(paths, "")
 	}
-	return cgroup.New(paths), nil
+	return New(paths), nil
 }
 
-// Missing lists the directories that the cgroup at path, which is absolute in a hierarchy, and its ancestors lack: in
-// each hierarchy of this machine, parents first.
+// Missing lists the directories that the cgroup at path and its ancestors lack in each hierarchy, parents first.
 func Missing(path string) ([]string, error) {
 	tops, err := roots()
 	if err != nil {
@@ -91,7 +85,7 @@ func Missing(path string) ([]string, error) {
 			dir = filepath.Join(dir, element)
 			exists, err := isDir(dir)
 			if err != nil {
-				return nil, fmt.Errorf("cgroup %q: %w", path, err)
+				return nil, err
 			}
 			if !exists {
 				list = append(list, dir)
@@ -101,9 +95,8 @@ func Missing(path string) ([]string, error) {
 	return list, nil
 }
 
-// Make makes the directories that Missing listed for path and prepares them for containers: with all controllers on v2,
-// with the CPUs and memory nodes of the parent on v1. It returns those that it made; somebody else may have made some
-// since. If it fails, it leaves nothing behind.
+// Make makes the directories that Missing listed for path, and prepares them for containers. It returns those that it
+// made, since somebody else may have made some. After an error nothing is left.
 func Make(path string, dirs []string) (made []string, err error) {
 	defer func() {
 		if err != nil {
@@ -121,7 +114,7 @@ func Make(path string, dirs []string) (made []string, err error) {
 				return made, err
 			}
 		default:
-			return made, classify(err)
+			return made, classifyPath(err)
 		}
 	}
 	if len(made) == 0 {
@@ -130,20 +123,20 @@ func Make(path string, dirs []string) (made []string, err error) {
 	return made, prepare(path)
 }
 
-// prepare enables all controllers for the cgroup at path on v2. On v1 it fills the cpusets on the way to it, which take
-// no process while they are empty.
+// prepare enables all controllers for the cgroup at path on v2. On v1 it fills the cpusets from the root to path, which
+// take no process while they are empty.
 func prepare(path string) error {
 	if cgroups.IsCgroup2UnifiedMode() {
 		return fs2.CreateCgroupPath(filepath.Join(cgroupRoot, path), &cgroups.Cgroup{Resources: &cgroups.Resources{}})
 	}
-	if !cgroups.PathExists(filepath.Join(cgroupRoot, "cpuset")) {
+	if !exists(filepath.Join(cgroupRoot, "cpuset")) {
 		return nil
 	}
 	return cgroup1.NewCpuset(cgroupRoot).Create(path, &specs.LinuxResources{})
 }
 
-// classify adds the errdefs class of an error of mkdir(2) or stat(2) where there is one.
-func classify(err error) error {
+// classifyPath adds the errdefs class of an error of mkdir(2) or stat(2) where there is one.
+func classifyPath(err error) error {
 	switch {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ENOTDIR): // no cgroup's name
 		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
@@ -166,14 +159,14 @@ func RemoveEmpty(made []string) (remaining []string) {
 	return remaining
 }
 
-// isDir reports whether there is a directory at path. Anything else there is an error.
+// isDir reports whether there is a directory at path. A file is an error.
 func isDir(path string) (bool, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
 	case err == nil && !info.IsDir():
-		err = fmt.Errorf("%s is a file: %w", path, errdefs.ErrInvalidArgument)
+		err = fmt.Errorf("cgroup %s is a file: %w", path, errdefs.ErrInvalidArgument)
 	}
-	return err == nil, classify(err)
+	return err == nil, classifyPath(err)
 }

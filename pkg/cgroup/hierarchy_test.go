@@ -1,55 +1,35 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package hierarchy
+package cgroup
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 
-	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/internal/testx"
 )
-
-// serial makes the names of the cgroups of one test binary differ.
-var serial atomic.Int64
-
-const patience = time.Minute
 
 // absent returns the path of a cgroup that does not exist, and the roots of all hierarchies. What the test makes at and
 // below the first element is removed.
 func absent(t *testing.T) (path string, tops []string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("needs root")
-		}
-		t.Skip("SKIPPED: needs root")
-	}
+	needRoot(t)
 	found, err := roots()
 	testx.Must(t, err)
 	tops = slices.Compact(slices.Sorted(maps.Values(found)))
 	first := fmt.Sprintf("shim-test-hierarchy-%d-%d", os.Getpid(), serial.Add(1))
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
 		for _, top := range tops {
-			if err := cgroup.New(map[string]string{"": filepath.Join(top, first)}).Remove(ctx); err != nil {
-				t.Error(err)
-			}
+			remove(t, New(map[string]string{"": filepath.Join(top, first)}))
 		}
 	})
 	return "/" + first + "/a/b", tops
@@ -75,18 +55,11 @@ func TestMake_ContainersCanBeInWhatItMakes(t *testing.T) {
 	}
 	group, err := At(path)
 	testx.Must(t, err)
-	p := exec.Command("sleep", "1000")
-	testx.Must(t, p.Start())
-	t.Cleanup(func() {
-		_ = p.Process.Kill() // it may have ended
-		_ = p.Wait()         // that it was killed is no error
-	})
-	// An empty cpuset takes no process. Of the hierarchies one, systemd's, has no controller.
+	all := map[string]string{} // with that of systemd, which has no controller
 	for _, top := range tops {
-		if err := cgroup.Write(filepath.Join(top, path, "cgroup.procs"), strconv.Itoa(p.Process.Pid)); err != nil {
-			t.Error(err)
-		}
+		all[top] = filepath.Join(top, path)
 	}
+	p := start(t, New(all), "read x") // an empty cpuset takes no process
 	if pids, err := group.Procs(); err != nil || !slices.Contains(pids, p.Process.Pid) {
 		t.Errorf("processes = %v, %v, want %d", pids, err, p.Process.Pid)
 	}
@@ -94,7 +67,7 @@ func TestMake_ContainersCanBeInWhatItMakes(t *testing.T) {
 		t.Errorf("RemoveEmpty(%q) leaves %q, want all: a process is in it", made, left)
 	}
 	testx.Must(t, group.Kill(t.Context()))
-	_ = p.Wait() // that it was killed is no error
+	p.wait(t)
 	testx.Eventually(t, "RemoveEmpty removes all", func() bool { return len(RemoveEmpty(made)) == 0 })
 	if left, err := Missing(path); err != nil || !slices.Equal(left, made) {
 		t.Errorf("missing after the removal = %q, %v, want %q", left, err, made)
