@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cgroup hides the differences between cgroup v1, hybrid and v2 for one cgroup: its processes, how all of them
-// are killed, how it is removed, and when the kernel kills one for lack of memory.
+// Package cgroup hides the differences between cgroup v1, hybrid and v2: processes, kill, freeze, removal, OOM kills.
+// A Cgroup caches nothing and is safe for concurrent use.
 //
-// The managers of github.com/containerd/cgroups/v3 walk cgroups by paths and freeze without a bound, so a container
-// that nests cgroups could keep them from ending. A Cgroup caches nothing and is safe for concurrent use.
+// The managers of containerd/cgroups v3 walk by paths and freeze without a bound, so nested cgroups could block them.
 //
 // A cgroup that is gone gives errdefs.ErrNotFound, or success if the aim was to leave nothing (Kill, Remove, Thaw).
 package cgroup
@@ -35,8 +34,8 @@ type Cgroup struct {
 	unified bool
 }
 
-// New returns the cgroup with the given paths, as libcontainer's State.CgroupPaths has them: on v1 by controller, on
-// hybrid also the key "" for the v2 hierarchy, on v2 only the key "". It does not access them.
+// New returns the cgroup with the paths of libcontainer's State.CgroupPaths: by controller on v1, under the key "" on
+// v2, both on hybrid.
 func New(paths map[string]string) *Cgroup {
 	c := &Cgroup{paths: maps.Clone(paths), dirs: slices.Sorted(maps.Values(paths))}
 	c.dirs = slices.Compact(c.dirs) // cpu and cpuacct often share a hierarchy
@@ -48,8 +47,7 @@ func New(paths map[string]string) *Cgroup {
 // Unified reports whether the cgroup is on v2, where all controllers share one directory.
 func (c *Cgroup) Unified() bool { return c.unified }
 
-// Path returns the absolute path of the directory with the files of controller, or "" if there is none. On hybrid the
-// name "" is the directory in the v2 hierarchy.
+// Path returns the directory with the files of controller, or "" if there is none. On hybrid "" names the v2 hierarchy.
 func (c *Cgroup) Path(controller string) string {
 	if c.unified {
 		return c.paths[""]
@@ -57,8 +55,7 @@ func (c *Cgroup) Path(controller string) string {
 	return c.paths[controller]
 }
 
-// File returns the absolute path of the control file with the given name, or "" if the cgroup is not in the hierarchy
-// of its controller, which is the part of the name before the first dot.
+// File returns the path of a control file, or "" if the cgroup is not in the hierarchy of its controller.
 func (c *Cgroup) File(name string) string {
 	controller, _, _ := strings.Cut(name, ".")
 	if dir := c.Path(controller); dir != "" {
@@ -67,7 +64,7 @@ func (c *Cgroup) File(name string) string {
 	return ""
 }
 
-// IsNone reports whether the cgroup has no directory anywhere: its container has no cgroup.
+// IsNone reports whether the container has no cgroup.
 func (c *Cgroup) IsNone() bool { return len(c.dirs) == 0 }
 
 // Exists reports whether any directory of the cgroup exists.
@@ -79,8 +76,7 @@ func (c *Cgroup) String() string {
 	return cmp.Or(c.Path("memory"), dirs[0])
 }
 
-// IsGone reports whether err means that the cgroup was removed: its files cannot be opened any more, and those that are
-// open return ENODEV.
+// IsGone reports whether err means that the cgroup was removed. Its open files return ENODEV.
 func IsGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }
@@ -92,7 +88,7 @@ func classify(err error) error {
 	return err
 }
 
-// Write writes text and a newline to a control file, in one write as the kernel wants it. It does not create the file.
+// Write writes a line to a control file, in one write(2) as the kernel requires. It does not create the file.
 func Write(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -116,15 +112,6 @@ func readNumber(path, key string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := numberOf(text, key)
-	if err != nil {
-		err = fmt.Errorf("%s: %w", path, err)
-	}
-	return n, err
-}
-
-// numberOf is readNumber for a file's text.
-func numberOf(text []byte, key string) (uint64, error) {
 	for line := range bytes.Lines(text) {
 		name, number, keyed := bytes.Cut(bytes.TrimSpace(line), []byte{' '})
 		if !keyed {
@@ -138,19 +125,17 @@ func numberOf(text []byte, key string) (uint64, error) {
 		}
 		n, err := strconv.ParseUint(string(number), 10, 64)
 		if err != nil {
-			n = 0 // not the largest number
+			return 0, fmt.Errorf("%s: %w", path, err)
 		}
-		return n, err
+		return n, nil
 	}
-	return 0, fmt.Errorf("has no line %q: %w", key, errdefs.ErrNotImplemented)
+	return 0, fmt.Errorf("%s: has no line %q: %w", path, key, errdefs.ErrNotImplemented)
 }
 
-// noLimitV1 is what v1 shows where there is no limit, on machines with pages of up to 64 KiB: the largest counter of
-// pages, in bytes.
+// noLimitV1 is the number of v1 for no limit, with pages of up to 64 KiB: the largest page counter, in bytes.
 const noLimitV1 = math.MaxInt64 &^ (64<<10 - 1)
 
-// MemoryLimit returns the lowest memory limit of the cgroup and its ancestors in bytes, or math.MaxUint64 if there is
-// none.
+// MemoryLimit returns the lowest memory limit of the cgroup and its ancestors in bytes, math.MaxUint64 for none.
 func (c *Cgroup) MemoryLimit() (uint64, error) {
 	file := "memory.limit_in_bytes"
 	if c.unified {
@@ -171,15 +156,14 @@ func (c *Cgroup) MemoryLimit() (uint64, error) {
 }
 
 const (
-	// MaxDepth is how deep cgroups may be nested in a container's. systemd and a kubelet in a container, with containers
-	// that run systemd themselves, need about eleven levels.
+	// MaxDepth limits nested cgroups of a container. A kubelet and systemd in a container need about eleven levels.
 	MaxDepth = 32
 	// DepthFile limits how deep cgroups are nested in one (cgroup-v2.rst, "Core Interface Files").
 	DepthFile = "cgroup.max.depth"
 )
 
-// LimitDepth sets DepthFile to MaxDepth unless it has a limit already. v1 has no such limit. Lower limits of ancestors
-// still apply. If the kernel has no such file, the error is errdefs.ErrNotFound.
+// LimitDepth sets DepthFile to MaxDepth unless it has a limit. A kernel without the file gives errdefs.ErrNotFound. v1
+// has no such limit.
 func (c *Cgroup) LimitDepth() error {
 	if c.paths[""] == "" {
 		return nil

@@ -19,12 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childHierarchies are the v1 hierarchies in which a child has a directory. In others its processes stay in the parent:
-// a cpu child would get its own share, and a cpuset child starts without CPUs.
+// childHierarchies are the v1 hierarchies in which a child has a directory. Not cpu: a child would get its own share.
+// Not cpuset: a child starts without CPUs.
 var childHierarchies = []string{"", "freezer", "pids", "cpuacct", "memory"}
 
-// MakeChild makes a cgroup in this one, without limits. On v2 it has the controllers that Delegate enables. If the name
-// is taken, the error is errdefs.ErrAlreadyExists.
+// MakeChild makes a child cgroup without limits. On v2 it has the controllers that Delegate enables. A name that is
+// taken gives errdefs.ErrAlreadyExists.
 func (c *Cgroup) MakeChild(name string) (*Cgroup, error) {
 	paths := make(map[string]string)
 	for _, controller := range childHierarchies {
@@ -50,8 +50,8 @@ func (c *Cgroup) MakeChild(name string) (*Cgroup, error) {
 	return child, nil
 }
 
-// countsChildren reports whether the processes of a child count in dir too. Before Linux 5.11 those of the v1 memory
-// controller do only if dir says so; a child would then escape the container's limit.
+// countsChildren reports whether the processes of a child count in dir too. Before Linux 5.11 those of a v1 memory
+// cgroup may not, and would escape its limit.
 func countsChildren(controller, dir string) bool {
 	if controller != "memory" {
 		return true
@@ -72,16 +72,15 @@ func (c *Cgroup) ChildPaths(child *Cgroup, name string) map[string]string {
 	return paths
 }
 
-// Delegate makes limits possible in children that MakeChild makes. On v2 the kernel gives controllers only to children
-// of a cgroup without processes of its own (cgroup-v2.rst, "No Internal Process Constraint"), so Delegate moves the
-// processes of c into a child called leaf. The caller ensures that no process enters c itself from then on.
+// Delegate enables the controllers for limits of children. On v2 it moves the processes of c into the child leaf first
+// (cgroup-v2.rst, "No Internal Process Constraint"); afterwards no process may enter c itself.
 func (c *Cgroup) Delegate(leaf string) (err error) {
 	if !c.unified {
 		return nil
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("limits of execs: delegate controllers of cgroup %s: %w", c, err)
+			err = fmt.Errorf("delegate controllers of cgroup %s: %w", c, err)
 		}
 	}()
 	leaf = filepath.Join(c.Path(""), leaf)
@@ -136,8 +135,7 @@ func (c *Cgroup) CanLimit(controller string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(given)), controller)
 }
 
-// LimitMemory limits memory to a number of bytes, without swap. At the limit the kernel kills all processes of the
-// cgroup on v2, and one process on v1.
+// LimitMemory limits memory to a number of bytes, without swap. An OOM kill ends all processes on v2, one on v1.
 func (c *Cgroup) LimitMemory(memory int64) error {
 	if c.unified {
 		err := c.set("memory.swap.max", 0)
@@ -171,7 +169,7 @@ func (c *Cgroup) set(file string, n int64) error {
 	return err
 }
 
-// Usage is what the processes of a cgroup have used since it was made, including those that have ended.
+// Usage is the use of a cgroup since it was made.
 type Usage struct {
 	CPU    time.Duration
 	Memory uint64 // the peak in bytes; 0 where it is not counted, see MakeChild
@@ -195,7 +193,7 @@ func (c *Cgroup) Usage() (Usage, error) {
 	return u, nil
 }
 
-// Account is what the processes of a cgroup used, in more detail than Usage.
+// Account extends Usage with counters of limits.
 type Account struct {
 	Usage
 	User, System time.Duration
@@ -203,8 +201,7 @@ type Account struct {
 	ForksRefused uint64 // by its limit of processes
 }
 
-// Account reads the account. A number that the kernel does not count is 0. A cgroup that is gone gives
-// errdefs.ErrNotFound.
+// Account reads the account; what the kernel does not count is 0. A cgroup that is gone gives errdefs.ErrNotFound.
 func (c *Cgroup) Account() (a Account, err error) {
 	if a.Usage, err = c.Usage(); err != nil {
 		return Account{}, err

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OOMWatch reports when the kernel kills a process of a cgroup for lack of memory. It relies on the kernel's counter
-// oom_kill; a wake-up only says when to read it. The watches of cgroups/v3 cannot be stopped.
+// OOMWatch reports OOM kills in a cgroup by the kernel's counter oom_kill; a wake-up only says when to read it.
+// The watches of containerd/cgroups v3 cannot be stopped.
 type OOMWatch struct {
 	notify func()
 	source oomSource // nil when there is nothing to watch
@@ -30,8 +30,7 @@ type OOMWatch struct {
 type oomSource interface {
 	// kills returns the number of kills in the cgroup and those nested in it. On v1 it falls when one of those is removed.
 	kills() (uint64, error)
-	// killsAtMost is kills for a cgroup that is gone. It includes the kills in sibling cgroups since the last call of
-	// kills. Without a way to count, it returns an error.
+	// killsAtMost is kills for a cgroup that is gone. It includes the kills in siblings since the last call of kills.
 	killsAtMost() (uint64, error)
 	// await calls check each time the number may have risen, and returns after close, or at once if it cannot await.
 	await(check func())
@@ -39,12 +38,10 @@ type oomSource interface {
 	close()
 }
 
-// WatchOOM starts to watch the cgroup. notify is called once for each increase in the number of killed processes since
-// the call, nested cgroups included. It is called by the watch's goroutine or inside Check or Stop, never concurrently.
-// It must return soon and must not call the watch.
+// WatchOOM starts a watch, which the caller must Stop. It calls notify for each increase of oom_kill, nested cgroups
+// included, from its goroutine, Check or Stop, never concurrently. notify must not call the watch.
 //
-// A cgroup without memory controller gives a watch that does nothing. If the kernel cannot tell of kills, only Check
-// and Stop report. A cgroup that is gone gives errdefs.ErrNotFound. The caller must call Stop.
+// Without memory controller the watch does nothing. A cgroup that is gone gives errdefs.ErrNotFound.
 func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 	w := &OOMWatch{notify: notify}
 	dir := c.Path("memory")
@@ -72,13 +69,13 @@ func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 	return w, nil
 }
 
-// Check reads the counter and reports an increase before it returns. The kernel counts a kill before it sends the
-// signal, so a Check after a process has ended knows whether it was one. It does nothing when the cgroup is gone.
+// Check reads the counter and reports an increase before it returns. The kernel counts a kill before it sends SIGKILL,
+// so Check after the exit of a process sees it.
 func (w *OOMWatch) Check() { w.check(false) }
 
-// CheckKilled is Check after a SIGKILL of unknown origin has ended a process of the cgroup. The cgroup may be gone:
-// systemd removes an empty scope. On v2 the parent cgroup still counts the kills of all its children, so a kill in a
-// sibling since the last Check is taken for a kill in this cgroup. On v1 no counter is left, and nothing is reported.
+// CheckKilled is Check after a process has ended by a SIGKILL of unknown origin. If the cgroup is gone (systemd removes
+// empty scopes), the counter of its parent decides on v2: a kill in a sibling since the last Check is taken for one in
+// this cgroup. On v1 no counter is left.
 func (w *OOMWatch) CheckKilled() { w.check(true) }
 
 func (w *OOMWatch) check(killed bool) {
@@ -111,9 +108,8 @@ func (w *OOMWatch) Stop() {
 
 const memoryEventsFile = "memory.events"
 
-// memoryEvents is memory.events of a v2 cgroup, which counts the whole subtree (cgroup-v2.rst, "Memory Interface
-// Files"). The kernel wakes pollers of the file when a number changes, but not within 10 ms of the last time. Polling,
-// unlike inotify, needs none of the few instances of a user (fs.inotify.max_user_instances).
+// memoryEvents is memory.events of a v2 cgroup, which counts the subtree (cgroup-v2.rst, "Memory Interface Files").
+// The kernel wakes pollers when a number changes, at most every 10 ms. inotify instances are scarce.
 type memoryEvents struct {
 	*os.File        // in Go's poller
 	above    string // memory.events of the parent cgroup, which counts these kills too
@@ -151,8 +147,7 @@ func (e *memoryEvents) killsAtMost() (uint64, error) {
 	return all - min(all, e.others), err
 }
 
-// await waits in Go's poller, which calls the function at first and after each wake-up until the file is closed. It
-// returns immediately if the poller does not have the file (fs.epoll.max_user_watches).
+// await waits in Go's poller, which calls the function at first and after each wake-up until the file is closed.
 func (e *memoryEvents) await(check func()) {
 	conn, _ := e.SyscallConn()         // fails only without a file
 	_ = conn.Read(func(uintptr) bool { // the error says that the file was closed
@@ -164,17 +159,15 @@ func (e *memoryEvents) await(check func()) {
 func (e *memoryEvents) close() { _ = e.Close() } // closing a control file cannot fail
 
 const (
-	// The kernel signals that a v1 cgroup is out of memory before it chooses a process to kill. So the counter is read
-	// after 1, 2, 4 … 512 ms, in all about a second.
+	// The kernel signals before it chooses a process to kill, so the counter is read after 1, 2, 4 … 512 ms.
 	firstRead = time.Millisecond
 	lastRead  = 512 * time.Millisecond
 
 	oomControlFile = "memory.oom_control"
 )
 
-// oomControl is memory.oom_control of a v1 cgroup with an eventfd. The kernel signals that when the cgroup or an
-// ancestor is out of memory, and when it is removed (cgroup-v1/memory.rst, "OOM Control"). A kill by the machine's OOM
-// killer, or by the limit of a nested cgroup, is counted and not signalled; the next Check finds it.
+// oomControl is memory.oom_control of a v1 cgroup with an eventfd, which the kernel signals for the limits of the
+// cgroup and its ancestors, and for its removal (cgroup-v1/memory.rst, "OOM Control"). Other kills wait for a Check.
 type oomControl struct {
 	dir   string
 	event *os.File
@@ -214,7 +207,7 @@ func (c *oomControl) kills() (sum uint64, err error) {
 	return sum, err
 }
 
-// killsAtMost fails: a v1 cgroup does not count what is below it, so nobody knows of the kills in one that is gone.
+// killsAtMost fails, since a v1 cgroup does not count kills in its children.
 func (c *oomControl) killsAtMost() (uint64, error) { return 0, unix.ENODEV }
 
 func (c *oomControl) await(check func()) {

@@ -23,9 +23,9 @@ import (
 
 const procsFile = "cgroup.procs"
 
-// Procs returns the ids of all processes in the cgroup and the cgroups nested in it, each once, in rising order. On v1
-// it is the union over all hierarchies, since a process on its way in is not in each of them yet. Processes outside of
-// the caller's pid namespace are left out. If no directory is left, the error is errdefs.ErrNotFound.
+// Procs returns the sorted ids of all processes in the cgroup and those nested in it: on v1 the union over the
+// hierarchies, since a process enters one after the other. It leaves out processes of other pid namespaces. A cgroup
+// that is gone gives errdefs.ErrNotFound.
 func (c *Cgroup) Procs() ([]int, error) {
 	var pids []int
 	found := false
@@ -46,7 +46,6 @@ func (c *Cgroup) Procs() ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
-// procsBelow lists the processes in the cgroup dir and those nested in it, in any order.
 func procsBelow(dir string) (pids []int, err error) {
 	err = walk(dir, func(dir string) error {
 		text, err := os.ReadFile(filepath.Join(dir, procsFile))
@@ -61,7 +60,6 @@ func procsBelow(dir string) (pids []int, err error) {
 	return pids, err
 }
 
-// parseProcs adds the processes that the text of cgroup.procs lists.
 func parseProcs(pids []int, text []byte) ([]int, error) {
 	for line := range bytes.FieldsSeq(text) {
 		pid, err := strconv.Atoi(string(line))
@@ -75,8 +73,7 @@ func parseProcs(pids []int, text []byte) ([]int, error) {
 	return pids, nil
 }
 
-// RefuseProcesses returns errdefs.ErrFailedPrecondition if a process is in the cgroup or in one nested in it, in
-// whichever hierarchy.
+// RefuseProcesses returns errdefs.ErrFailedPrecondition unless Procs is empty.
 func (c *Cgroup) RefuseProcesses() error {
 	pids, err := c.Procs()
 	switch {
@@ -101,8 +98,7 @@ func (c *Cgroup) IsEmpty() bool {
 	return len(pids) == 0 && (err == nil || errdefs.IsNotFound(err))
 }
 
-// describe names processes for a message: their number, and the first few as in "12 (sh) D" (proc_pid_stat(5)). No
-// signal ends one in state D.
+// describe returns the number of processes, and the first few as in "12 (sh) D" (proc_pid_stat(5)).
 func describe(pids []int) string {
 	const most = 3
 	var names []string
@@ -125,14 +121,12 @@ func HasEnded(pidfd int) (bool, error) {
 	}
 }
 
-// Kill sends SIGKILL to every process of the cgroup and of the cgroups nested in it, until no process is left or ctx
-// ends; the error then names those left and wraps the cause of ctx. It succeeds if the cgroup is gone. For a cgroup
-// that contains the calling process, or has no path, the error is errdefs.ErrFailedPrecondition.
+// Kill sends SIGKILL to all processes of the cgroup and those nested in it until none is left or ctx ends; the error
+// names those left and wraps the cause of ctx. A cgroup without path, or with the calling process, gives
+// errdefs.ErrFailedPrecondition.
 //
-// Where there is cgroup.kill (Linux 5.14), which no fork can outrun, Kill writes it before it lists anything: a
-// container may make cgroups as fast as they are listed. Elsewhere it freezes the cgroup, signals each process, and
-// thaws it. Linux 6.18 kills at birth a process that is later cloned with CLONE_INTO_CGROUP into a cgroup in which
-// cgroup.kill was written, so the caller has to check that it is alive. Joining through cgroup.procs is safe.
+// Kill writes cgroup.kill (Linux 5.14), which no fork can outrun; without it, it freezes, signals and thaws. After
+// cgroup.kill, Linux 6.18 kills a process that CLONE_INTO_CGROUP puts there, so the caller has to check that it lives.
 func (c *Cgroup) Kill(ctx context.Context) error {
 	if c.IsNone() {
 		return fmt.Errorf("kill cgroup: no path known: %w", errdefs.ErrFailedPrecondition)
@@ -155,7 +149,6 @@ func (c *Cgroup) Kill(ctx context.Context) error {
 	}
 }
 
-// killRound sends SIGKILL once to all processes, in the best way the machine has.
 func (c *Cgroup) killRound(ctx context.Context, round int) error {
 	switch {
 	// On hybrid the v2 hierarchy has the same processes, unless somebody moved some in one hierarchy only. The second
@@ -176,8 +169,8 @@ func (c *Cgroup) writeKill() bool {
 	return c.paths[""] != "" && Write(filepath.Join(c.paths[""], "cgroup.kill"), "1") == nil
 }
 
-// mayContainSelf reports whether the calling process may be in the cgroup, or one nested in it: the cgroup's name is in
-// the paths of this process, which are relative to a cgroup namespace.
+// mayContainSelf reports whether the name of the cgroup is in the paths of the calling process, which are relative to a
+// cgroup namespace.
 func (c *Cgroup) mayContainSelf() bool {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	return err != nil || slices.ContainsFunc(c.dirs, func(dir string) bool {
@@ -185,7 +178,7 @@ func (c *Cgroup) mayContainSelf() bool {
 	})
 }
 
-// others is Procs, but returns nothing for a cgroup that is gone, and an error if the calling process is in it.
+// others is Procs, but a cgroup that is gone is empty, and one with the calling process is an error.
 func (c *Cgroup) others() ([]int, error) {
 	pids, err := c.Procs()
 	switch {
@@ -197,8 +190,8 @@ func (c *Cgroup) others() ([]int, error) {
 	return pids, err
 }
 
-// Signal sends sig once to each process of the cgroup and those nested in it for which match is true; nil matches all.
-// Nobody else can get the id of a process while match is called with it. A process that is being forked may be missed.
+// Signal sends sig to each process of Procs for which match is true; nil matches all. A pidfd keeps the id of a process
+// from being used again while match runs. A process that is being forked may be missed.
 func (c *Cgroup) Signal(sig syscall.Signal, match func(pid int) bool) error {
 	const batchSize = 128 // bounds the descriptors that are open at a time
 	pids, err := c.others()
@@ -208,8 +201,7 @@ func (c *Cgroup) Signal(sig syscall.Signal, match func(pid int) bool) error {
 	return err
 }
 
-// signalBatch pins each process first (os.FindProcess opens a pidfd), and then signals those that the cgroup still
-// lists: another process may have got an id since the id was read.
+// signalBatch opens pidfds (os.FindProcess) and then signals those processes that the cgroup still lists.
 func (c *Cgroup) signalBatch(pids []int, sig syscall.Signal, match func(pid int) bool) error {
 	procs := make([]*os.Process, 0, len(pids))
 	for _, pid := range pids {

@@ -16,12 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// walk calls visit for the directory of a cgroup and for each one below it, parents first. After all children of a
-// nested directory were visited, walk calls leave with it. Both may be nil. A nested cgroup that is gone is skipped;
-// only dir itself being gone is an error.
+// walk calls visit for dir and each directory below it, parents first, and leave for each directory below it, children
+// first. Both may be nil. It skips nested cgroups that are gone.
 //
-// A container can nest cgroups deeper than a path can name (PATH_MAX). So the paths that visit and leave get begin at a
-// descriptor, and are valid during the call only. At any depth two descriptors are open.
+// A container can nest cgroups deeper than PATH_MAX, so the paths begin at a descriptor and are valid during the call
+// only. Two descriptors are open at any depth.
 func walk(dir string, visit, leave func(dir string) error) error {
 	here, err := os.Open(dir)
 	if err != nil {
@@ -73,7 +72,7 @@ func walkFrom(here *os.File, visit, leave func(dir string) error) (*os.File, err
 func pathOf(dir *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", dir.Fd()) }
 
 func children(dir *os.File) (names []string, err error) {
-	// The link count includes subdirectories. Most containers have none, and this saves reading forty entries.
+	// The link count includes subdirectories.
 	var s unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &s); err == nil && s.Nlink == 2 {
 		return nil, nil
@@ -88,16 +87,13 @@ func children(dir *os.File) (names []string, err error) {
 }
 
 const (
-	// freezeTimeout bounds the wait for a cgroup to freeze. Freezing only helps against processes that fork while they are
-	// killed, and a process that sleeps in the kernel may keep it from completing.
+	// freezeTimeout bounds freeze, which a process that sleeps in the kernel may keep from completing.
 	freezeTimeout = 100 * time.Millisecond
-	// firstPoll and lastPoll bound the wait between two polls of a state that the kernel does not announce.
-	firstPoll = time.Millisecond
-	lastPoll  = 50 * time.Millisecond
+	firstPoll     = time.Millisecond
+	lastPoll      = 50 * time.Millisecond
 )
 
-// freezer returns the file that stops and continues all processes of a cgroup, and what is written to it
-// (cgroup-v1/freezer-subsystem.rst; cgroup-v2.rst, "Core Interface Files"). The file is "" if there is none.
+// freezer returns the freezer's file, "" for none, and its values (cgroup-v1/freezer-subsystem.rst; cgroup-v2.rst).
 func (c *Cgroup) freezer() (file, frozen, thawed string) {
 	if c.unified {
 		return c.File("cgroup.freeze"), "1", "0"
@@ -105,7 +101,7 @@ func (c *Cgroup) freezer() (file, frozen, thawed string) {
 	return c.File("freezer.state"), "FROZEN", "THAWED"
 }
 
-// freeze stops all processes, and waits until they are stopped or freezeTimeout is over, which is no error.
+// freeze freezes the cgroup and waits up to freezeTimeout, the end of which is no error.
 func (c *Cgroup) freeze(ctx context.Context) error {
 	file, frozen, _ := c.freezer()
 	state, done := file, frozen
@@ -126,8 +122,7 @@ func (c *Cgroup) freeze(ctx context.Context) error {
 	}
 }
 
-// Thaw continues all processes, whoever froze them, including those in nested cgroups, which may have been frozen on
-// their own.
+// Thaw thaws the cgroup and those nested in it, whoever froze them.
 func (c *Cgroup) Thaw() error {
 	file, _, thawed := c.freezer()
 	if file == "" {
@@ -142,8 +137,8 @@ func (c *Cgroup) Thaw() error {
 	return nil
 }
 
-// AwaitThaw waits while the cgroup or an ancestor is frozen on v2, until ctx ends. A process that is started in a
-// frozen cgroup does not run. cgroup.events would show a freeze only once all processes are stopped.
+// AwaitThaw waits while the cgroup or an ancestor is frozen on v2, until ctx ends: a process started there would not
+// run. cgroup.events shows a freeze only once all processes are stopped.
 func (c *Cgroup) AwaitThaw(ctx context.Context) error {
 	wait := firstPoll
 	for dir := c.Path(""); c.unified; {
@@ -172,8 +167,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Remove removes the cgroup in every hierarchy, and the cgroups nested in it. It kills nothing. The kernel refuses for
-// a moment after the last process has ended, so Remove tries again until ctx ends; its error wraps the cause of ctx.
+// Remove removes the cgroup and those nested in it, and kills nothing. The kernel answers EBUSY for a moment after the
+// last exit, so Remove tries again until ctx ends; its error wraps the cause of ctx.
 func (c *Cgroup) Remove(ctx context.Context) error {
 	for wait := firstPoll; ; wait = min(2*wait, lastPoll) {
 		var err error
@@ -193,7 +188,6 @@ func (c *Cgroup) Remove(ctx context.Context) error {
 	}
 }
 
-// removeTree removes the directory at path after those in it. The files in a cgroup go with it.
 func removeTree(path string) error {
 	err := rmdir(path)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {

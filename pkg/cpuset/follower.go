@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,28 +27,28 @@ type Request struct {
 	Dir    string // the absolute path of the container's own cgroup
 	Mems   bool   // follow the memory nodes as well
 
-	// Apply, unless nil, is called with each new assignment after it was written, for others that write the cgroup, such
-	// as systemd, and again after an error. mems is empty unless Mems is set. It must not call the Reconciler.
+	// Apply, unless nil, gets each new assignment after the write, for other writers such as systemd, again after an
+	// error. mems is empty unless Mems is set. It must not call the Reconciler.
 	Apply func(ctx context.Context, cpus, mems Set) error
 }
 
-// State is what a Reconciler knows of a container, for display.
+// State is the state of a container, for display.
 type State struct {
 	Source     string // the absolute path of the source
 	CPUs, Mems Set    // the last assignment; Mems only if the container follows them
 	Writes     int    // writes to control files that succeeded
 	Pinned     bool
-	Err        error // why the last assignment is kept or could not be written; nil if all is well
+	Err        error // why the last assignment is kept
 }
 
 const (
-	// grace is how long a source that was made again may have an empty list, which its maker writes after mkdir.
+	// grace is the time between mkdir of a source and the write of its list.
 	grace = time.Second
-	// applyTimeout bounds the calls of Apply in one reconciliation. Delete may have to wait for them.
+	// applyTimeout bounds the calls of Apply in one reconciliation, for which Delete may have to wait.
 	applyTimeout = 2 * time.Second
 )
 
-// follower is a container and its state. The Reconciler's cgroupLock guards it.
+// follower is a container that follows. The Reconciler's cgroupLock guards it.
 type follower struct {
 	Request
 	state   State
@@ -57,8 +56,8 @@ type follower struct {
 	inode   uint64    // of the source, 0 when it was gone
 	since   time.Time // when the source was found made again, zero if it is the first one
 	applied *State    // the last assignment that Apply took
-	// Before Linux 5.17 nobody can take CPUs from a cgroup while one in it asks for them: EBUSY. So a container that
-	// follows its parent has no list of its own there.
+	// Before Linux 5.17 the list of a container would keep CPUs from being taken from its parent (EBUSY). So a container
+	// that follows its parent has no list there.
 	inherits bool
 }
 
@@ -75,7 +74,6 @@ func newFollower(root string, c Request) (*follower, error) {
 	return f, nil
 }
 
-// reconcile reads everything again and corrects the container's cgroup.
 func (f *follower) reconcile() error {
 	// A container that has exited follows until it is deleted, and its cgroup may be another container's by then.
 	if inode(f.Dir) != f.own {
@@ -122,8 +120,6 @@ func (f *follower) follow(r resource, last *Set) error {
 	return nil
 }
 
-// write writes the container's list, in one call since the kernel takes each call as a whole list. A cgroup that is
-// gone gives errdefs.ErrNotFound.
 func (f *follower) write(r resource, set Set) error {
 	err := cgroup.Write(filepath.Join(f.Dir, string(r)), set.String())
 	if cgroup.IsGone(err) {
@@ -150,7 +146,7 @@ func (f *follower) notifyApplied(ctx context.Context) error {
 	return nil
 }
 
-// recordResult keeps the result of a reconciliation and logs it if it differs from the last one.
+// recordResult keeps and, if it differs from the last one, logs the result of a reconciliation.
 func (f *follower) recordResult(err error) {
 	before := f.state.Err
 	f.state.Err = err
@@ -169,8 +165,8 @@ func (f *follower) log() *log.Entry {
 	return log.L.WithFields(log.Fields{"container": f.ID, "source": f.state.Source, "writes": f.state.Writes})
 }
 
-// watched returns the files whose changes may change or undo the assignment, and the directory in which the source, or
-// its nearest ancestor that is gone, may be made.
+// watched returns the files that determine the assignment, and the directory in which the source, or its ancestor that
+// is gone, may be made.
 func (f *follower) watched(root string) (files []string, dir string) {
 	for _, end := range []string{f.state.Source, f.Dir} {
 		for dir := end; below(dir, root); dir = filepath.Dir(dir) {
@@ -197,8 +193,8 @@ func inode(dir string) uint64 {
 // Parent as a source is the parent of the container's cgroup, which is the pod's.
 const Parent = "parent"
 
-// locate returns the absolute path of a source for the destination dir. A source that does not exist gives
-// errdefs.ErrNotFound, one that is not allowed errdefs.ErrInvalidArgument.
+// locate returns the path of a source for the destination dir. A source that does not exist gives errdefs.ErrNotFound,
+// one that is not allowed errdefs.ErrInvalidArgument.
 func locate(root, source, dir string) (string, error) {
 	refuse := func(why string) (string, error) {
 		return "", fmt.Errorf("cpuset source %q: %s: %w", source, why, errdefs.ErrInvalidArgument)
@@ -209,8 +205,6 @@ func locate(root, source, dir string) (string, error) {
 		return "", fmt.Errorf("cgroup %q: must be below %s: %w", dir, root, errdefs.ErrInvalidArgument)
 	case source == Parent:
 		return filepath.Dir(dir), nil
-	case slices.Contains(strings.Split(source, "/"), ".."):
-		return refuse("must not have an element ..")
 	case !below(path, root):
 		return refuse("must be " + Parent + " or a path below " + root)
 	case path == dir || below(path, dir):
@@ -245,36 +239,32 @@ type node struct {
 	partition string // member, root or isolated, with the reason if invalid
 }
 
-// usable reports whether a cgroup has something of what it asks for. Otherwise what it has is not an assignment, but
-// what the kernel lends it from its parent; or somebody wrote between two reads.
+// usable reports whether a cgroup has some of its list. Otherwise the kernel lends it the list of its parent, or
+// somebody wrote between two reads.
 func (n node) usable() bool {
 	return n.requested.Empty() || !n.requested.Intersect(n.effective).Empty()
 }
 
-// assign returns what the destination is to have: what both the source and the destination's parent have. An error,
-// always errdefs.ErrFailedPrecondition, says why the destination must keep what it has.
+// assign returns the intersection of the source and the destination's parent. errdefs.ErrFailedPrecondition says why the
+// destination must keep its list.
 func assign(r resource, source, parent, destination node) (Set, error) {
-	refuse := func(format string, args ...any) (Set, error) {
-		return Set{}, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), errdefs.ErrFailedPrecondition)
-	}
-	wanted := source.effective.Intersect(parent.effective)
+	wanted, why := source.effective.Intersect(parent.effective), ""
 	switch {
 	case !source.usable():
-		return refuse("%s %q of %s: none of these can be used now", r, source.requested, source.dir)
+		why = fmt.Sprintf("%s %q of %s: none of these can be used now", r, source.requested, source.dir)
 	case destination.partition != "member":
-		return refuse("%s of %s is %q: must be member to follow a source",
-			partitionFile, destination.dir, destination.partition)
-	case source.effective.Empty():
-		return refuse("%s.effective of %s is empty", r, source.dir)
+		why = fmt.Sprintf("%s of %s is %q: must be member", partitionFile, destination.dir, destination.partition)
 	case wanted.Empty():
-		return refuse("%s.effective of %s is %q: has nothing of the source's %q",
+		why = fmt.Sprintf("%s.effective of %s is %q: has nothing of the source's %q",
 			r, parent.dir, parent.effective, source.effective)
+	default:
+		return wanted, nil
 	}
-	return wanted, nil
+	return Set{}, fmt.Errorf("%s: %w", why, errdefs.ErrFailedPrecondition)
 }
 
-// observe reads what dir has of the resource. A directory that is gone gives errdefs.ErrNotFound, one without the
-// cpuset controller errdefs.ErrFailedPrecondition. The root of the hierarchy has no list and is no partition.
+// observe reads one resource of dir. A directory that is gone gives errdefs.ErrNotFound, one without the cpuset
+// controller errdefs.ErrFailedPrecondition. The root has neither list nor partition file.
 func observe(dir string, r resource) (node, error) {
 	const tries = 4 // somebody may write between two reads
 	n := node{dir: dir}

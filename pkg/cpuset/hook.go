@@ -24,12 +24,11 @@ type Hook struct {
 	sources    []string // the first that exists is followed
 	mems       bool     // its memory nodes as well
 	id         string
-	// The container has a cpuset of its own, or will have when the update under way succeeds. Calls are one at a time.
+	// The container has a cpuset of its own, or gets one by the update under way. Calls are one at a time.
 	pinned, pinning bool
 }
 
-// NewHook returns the hook for a source that is set, on a machine with cgroups of mode. The container follows the first
-// of sources, which are those of source, that exists when it is created.
+// NewHook returns the hook of a container that follows the first of sources, parsed from source, that exists.
 func NewHook(r *Reconciler, mode cgroups.CGMode, source settings.Value, sources []string, mems bool) *Hook {
 	return &Hook{reconciler: r, mode: mode, source: source, sources: sources, mems: mems}
 }
@@ -43,7 +42,7 @@ func (h *Hook) Prepare(_ context.Context, c *process.Config) error {
 	return CheckMode(h.mode, h.source)
 }
 
-// CheckMode returns the error of a container that has to follow source on a machine with cgroups of mode.
+// CheckMode refuses source on a machine without cgroup v2.
 func CheckMode(mode cgroups.CGMode, source settings.Value) error {
 	if mode != cgroups.Unified {
 		return fmt.Errorf("%s %q: needs a machine with cgroup v2 alone, the unified layout: %w",
@@ -52,7 +51,7 @@ func CheckMode(mode cgroups.CGMode, source settings.Value) error {
 	return nil
 }
 
-// overruled reports whether r sets what would be copied.
+// overruled reports whether r sets a cpuset.
 func (h *Hook) overruled(r *specs.LinuxResources) bool {
 	if r == nil {
 		return false

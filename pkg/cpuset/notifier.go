@@ -18,8 +18,8 @@ import (
 
 // Notifier reports that something it watches may have changed, but not what.
 type Notifier interface {
-	// Watch replaces what is watched: writes to files, and what is made, removed or moved in dirs. It ignores what does
-	// not exist. It may be called during Wait, but neither concurrently with Close nor after it.
+	// Watch replaces the watches: writes to files, and changes of the entries of dirs. It ignores paths that do not exist.
+	// It may be called during Wait, but not after Close.
 	Watch(files, dirs []string) error
 	// Wait returns true when something has changed since the last call, or after timeout, and false after Close.
 	Wait(timeout time.Duration) bool
@@ -35,7 +35,6 @@ type inotify struct {
 	events         [inotifyBuffer]byte // only Wait uses it
 }
 
-// inotifyBuffer holds some hundred events. inotify(7) requires room for one with the longest name, 272 bytes.
 const inotifyBuffer = 4096
 
 // Inotify returns a Notifier that opens an inotify instance when it has something to watch.
@@ -55,13 +54,12 @@ func (n *inotify) open() (err error) {
 	return nil
 }
 
-// Watch adds every path again, which is cheap and finds those that were made again: another inode has another watch
-// descriptor.
+// Watch adds every path again: another inode has another watch descriptor.
 func (n *inotify) Watch(files, dirs []string) error {
-	if n.file == nil && len(files)+len(dirs) == 0 {
-		return nil
-	}
 	if n.file == nil {
+		if len(files)+len(dirs) == 0 {
+			return nil
+		}
 		if err := n.open(); err != nil {
 			return err
 		}
@@ -91,7 +89,7 @@ func (n *inotify) Watch(files, dirs []string) error {
 	return err
 }
 
-// Wait drains the queue. What the events say, or that some were lost, does not matter.
+// Wait drains the queue. The content of the events does not matter.
 func (n *inotify) Wait(timeout time.Duration) bool {
 	select {
 	case <-n.opened:

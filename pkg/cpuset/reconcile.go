@@ -4,11 +4,11 @@
 // Package cpuset keeps the CPUs, and if asked the memory nodes, of containers equal to those of a source cgroup, also
 // when the source changes. It is for cgroup v2 only; docs/cpuset.md has the rules.
 //
-// inotify reports control files that a process writes, but not that the kernel computes a new value, such as after
-// hot-plug of a CPU. So everything is read again every 1 to 3 seconds: some ten small files for each container.
+// inotify reports writes by processes, not new values of the kernel, such as after hot-plug of a CPU. So everything is
+// read again every 1 to 3 seconds: some ten small files for each container.
 //
 // A Reconciler has one goroutine, from its first container to its last or to Stop; Remove and Stop join it. cgroupLock
-// is held over everything that reads or writes cgroups, so after Remove, Pin or Stop nothing is written any more.
+// is held over all access to cgroups, so after Remove, Pin or Stop nothing is written.
 package cpuset
 
 import (
@@ -39,8 +39,7 @@ type Reconciler struct {
 	states sync.Map // of a State by the container's id
 }
 
-// New returns a Reconciler for the cgroup v2 hierarchy at root, a path without symbolic links. open is Inotify except
-// in tests. It does nothing before Add.
+// New returns a Reconciler for the cgroup v2 hierarchy at root, without symbolic links. open is Inotify except in tests.
 func New(root string, open func() Notifier) *Reconciler {
 	return &Reconciler{
 		root: root, open: open,
@@ -48,9 +47,9 @@ func New(root string, open func() Notifier) *Reconciler {
 	}
 }
 
-// Add lets a container follow its source, and has written the cgroup when it returns. After an error the container does
-// not follow: errdefs.ErrNotFound if the source or the container's cgroup does not exist, ErrInvalidArgument if the
-// source cannot be one, ErrAlreadyExists if the id is known, ErrFailedPrecondition if there is nothing to assign.
+// Add lets a container follow its source, and writes its cgroup before it returns. Errors: errdefs.ErrNotFound if the
+// source or the cgroup does not exist, ErrInvalidArgument if the source cannot be one, ErrAlreadyExists if the id is
+// known, ErrFailedPrecondition if there is nothing to assign.
 func (r *Reconciler) Add(ctx context.Context, c Request) error {
 	f, err := newFollower(r.root, c)
 	if err != nil {
@@ -95,8 +94,8 @@ func (r *Reconciler) Remove(id string) {
 	})
 }
 
-// Pin makes a container keep what it has, since it gets a cpuset of its own, or follow again if that was refused. It
-// does nothing for an unknown id.
+// Pin makes a container keep its list, since it gets a cpuset of its own, or follow again if that was refused. It does
+// nothing for an unknown id.
 func (r *Reconciler) Pin(id string, pinned bool) {
 	r.change(func() {
 		f := r.followers[id]
@@ -104,7 +103,7 @@ func (r *Reconciler) Pin(id string, pinned bool) {
 			return
 		}
 		f.state.Pinned = pinned
-		f.applied = nil // what Apply took may be undone by now
+		f.applied = nil // Apply has to write it again
 		if !pinned {
 			r.updateWatches()
 			r.reconcile(f)
@@ -121,8 +120,7 @@ func (r *Reconciler) Stop() {
 	})
 }
 
-// State returns the state of a container, after Stop the last one, or false if it does not follow. It does not wait for
-// a reconciliation in progress.
+// State returns the last state of a container, or false if it does not follow. It does not wait for a reconciliation.
 func (r *Reconciler) State(id string) (State, bool) {
 	v, _ := r.states.Load(id)
 	s, ok := v.(State)
@@ -144,7 +142,7 @@ func (r *Reconciler) change(do func()) {
 	}
 }
 
-// following returns the containers that follow and are not pinned, in the order of their ids.
+// following returns the containers that are not pinned, in the order of their ids.
 func (r *Reconciler) following() []*follower {
 	var fs []*follower
 	for _, id := range slices.Sorted(maps.Keys(r.followers)) {
@@ -156,12 +154,11 @@ func (r *Reconciler) following() []*follower {
 }
 
 const (
-	// resyncMin and resyncMax bound the time after which everything is read without notification. It varies so that the
-	// shims of a node do not wake up together.
+	// resyncMin and resyncMax bound the random time between two readings without notification, so that the shims of a
+	// node do not wake up together.
 	resyncMin = 1 * time.Second
 	resyncMax = 3 * time.Second
-	// gap is the least time between two reconciliations. A burst of changes makes one write in each gap, and a single
-	// change waits at most that long.
+	// gap is the least time between two reconciliations.
 	gap = 5 * time.Millisecond
 )
 
@@ -171,9 +168,9 @@ type loop struct {
 	ended sync.WaitGroup
 }
 
-// updateWatches watches what the containers that follow depend on, with the goroutine for it. A shim all of whose
-// containers follow their parents does without: the pods of a node would take all inotify instances of root's, which
-// are 128 by default (fs.inotify.max_user_instances). It is called with cgroupLock held.
+// updateWatches starts the goroutine and watches the files of the containers, with cgroupLock held. If all follow their
+// parents, it watches nothing: the pods of a node would take all 128 inotify instances of root
+// (fs.inotify.max_user_instances).
 func (r *Reconciler) updateWatches() {
 	if r.loop == nil {
 		l := &loop{Notifier: r.open()}
@@ -204,7 +201,7 @@ func (r *Reconciler) run(l *loop) {
 	}
 }
 
-// reconcileAll reconciles all containers that follow, unless l was ended while it waited for cgroupLock.
+// reconcileAll does nothing if l was ended while it waited for cgroupLock.
 func (r *Reconciler) reconcileAll(l *loop) {
 	r.cgroupLock <- struct{}{}
 	defer func() { <-r.cgroupLock }()
@@ -214,8 +211,7 @@ func (r *Reconciler) reconcileAll(l *loop) {
 	}
 }
 
-// reconcile reconciles containers and records the results. No cgroup waits for the Apply of another. It is called with
-// cgroupLock held.
+// reconcile reconciles containers with cgroupLock held. No cgroup waits for the Apply of another.
 func (r *Reconciler) reconcile(fs ...*follower) {
 	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Limit is larger than the number of any CPU (NR_CPUS_RANGE_END in arch/x86/Kconfig) or memory node.
+// Limit is above the number of any CPU (NR_CPUS_RANGE_END in arch/x86/Kconfig) or memory node.
 const Limit = 8192
 
 // Set is a set of CPUs or memory nodes. It does not change; the zero value is the empty set; == compares.
@@ -19,12 +19,10 @@ type Set struct {
 	list string // as the kernel prints it
 }
 
-// members has true for each number in a set.
 type members [Limit]bool
 
-// Parse reads a list as the kernel does (bitmap_parselist): numbers and ranges separated by commas or blanks, such as
-// "0-2,8", and ranges of which only the first numbers in each group count, such as "0-31:1/4". It refuses the kernel's
-// words "all" and "N", which depend on the machine. An error is errdefs.ErrInvalidArgument.
+// Parse reads a list in the kernel's format (bitmap_parselist), such as "0-2,8" or "0-31:1/4" (the first of each group
+// of 4). It refuses the kernel's words "all" and "N". An error is errdefs.ErrInvalidArgument.
 func Parse(list string) (Set, error) {
 	const most = 100 + 6*Limit // kernel/cgroup/cpuset.c, max_write_len
 	if len(list) > most {
@@ -42,7 +40,7 @@ func Parse(list string) (Set, error) {
 	return m.set(), nil
 }
 
-// add adds first-last:used/group: the first used numbers of each group. It reports whether text is that.
+// add adds the region first-last:used/group, and reports whether text is one.
 func (m *members) add(text string) bool {
 	span, pattern, patterned := strings.Cut(text, ":")
 	from, to, ranged := strings.Cut(span, "-")
@@ -114,9 +112,6 @@ func (s Set) which(t Set, isIn bool) Set {
 	}
 	return m.set()
 }
-
-// Subset reports whether t has all of s.
-func (s Set) Subset(t Set) bool { return s.Difference(t).Empty() }
 
 // Empty reports whether there is nothing in s.
 func (s Set) Empty() bool { return s.list == "" }

@@ -86,9 +86,6 @@ func TestSet_Algebra(t *testing.T) {
 		if got := s.Difference(u); got != set(t, c.difference) {
 			t.Errorf("Difference(%q, %q) = %q, want %q", c.s, c.t, got, c.difference)
 		}
-		if got, want := s.Subset(u), c.difference == ""; got != want {
-			t.Errorf("Subset(%q, %q) = %v, want %v", c.s, c.t, got, want)
-		}
 	}
 }
 
@@ -107,9 +104,6 @@ func FuzzParse(f *testing.F) {
 		again, err := cpuset.Parse(s.String())
 		if err != nil || again != s {
 			t.Errorf("Parse(%q) = %q, %v, want what was printed", s, again, err)
-		}
-		if s.Empty() != (s.String() == "") {
-			t.Errorf("Empty(%q) = %v", s, s.Empty())
 		}
 	})
 }

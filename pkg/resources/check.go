@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resources checks and merges linux.resources of the OCI runtime specification (config-linux.md, Control
-// groups). It writes nothing. What clients send for "not set" (no value, 0, an empty string) is allowed.
+// Package resources checks and merges linux.resources (OCI runtime specification, config-linux.md, Control groups). It
+// allows the values of clients for "not set": none, 0, an empty string.
 package resources
 
 import (
@@ -18,8 +18,8 @@ import (
 	"sandbox.internal/shim/pkg/cpuset"
 )
 
-// Check refuses values of common fields that the kernel would refuse on each machine like h, or would silently change.
-// r is all that is requested for a container; nil requests nothing. An error is an errdefs.ErrInvalidArgument.
+// Check refuses values that the kernel would refuse or silently change on h. r has all resources of a container, nil for
+// none. An error is errdefs.ErrInvalidArgument.
 func Check(r *specs.LinuxResources, h Host) error {
 	if r == nil {
 		return nil
@@ -79,7 +79,6 @@ func refuse(field string, value any, allowed string) error {
 // isWithin reports whether v is 0, which is unset, or in a range.
 func isWithin[N uint16 | uint64](v, least, most N) bool { return v == 0 || v >= least && v <= most }
 
-// value returns what p points to, or 0, which most fields take as unset.
 func value[T any](p *T) T {
 	var v T
 	if p != nil {
@@ -115,14 +114,14 @@ func checkUnified(files map[string]string, h Host) error {
 	return nil
 }
 
-// Host is what the allowed values depend on. An empty member is unknown, and nothing is checked against it.
+// Host is the machine. An empty set is unknown, and not checked.
 type Host struct {
 	Unified bool       // cgroup v2
 	CPUs    cpuset.Set // that can ever exist, offline ones included
 	Nodes   cpuset.Set // memory nodes, as CPUs
 }
 
-// ReadHost reads what the allowed values of r depend on. What r does not need, or the kernel does not report, is empty.
+// ReadHost reads the sets that the check of r needs.
 func ReadHost(r *specs.LinuxResources) Host {
 	h := Host{Unified: cgroups.Mode() == cgroups.Unified}
 	c := value(value(r).CPU)
@@ -135,7 +134,7 @@ func ReadHost(r *specs.LinuxResources) Host {
 	return h
 }
 
-// readSet returns nothing if a kernel has no such file, for example one without memory nodes.
+// readSet returns an empty set if the kernel has no such file.
 func readSet(path string) cpuset.Set {
 	data, _ := os.ReadFile(path)
 	set, _ := cpuset.Parse(string(data))

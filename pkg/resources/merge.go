@@ -11,11 +11,10 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Merge applies update r to before, which may be nil. next is the result. write is the subset of next to write, since
-// values that others wrote to the container's cgroup stay: the fields that r sets, and those that the kernel or
-// libcontainer validates together with them. Device rules, CPUs and memory nodes are among these only if they differ
-// from before: CRI repeats them in each update, while the kubelet moves a container between CPUs. Block IO and network
-// of next are those of r as a whole, if it has any. Neither argument is changed.
+// Merge applies update r to before, which may be nil, and changes neither. next is the result; write is the subset of
+// next to write: the fields of r, and those that the kernel validates together with them, since values that others wrote
+// stay. Device rules, CPUs and memory nodes are written only if they differ from before: CRI repeats them in each
+// update, while the kubelet moves containers between CPUs. Block IO and network are replaced as a whole.
 func Merge(before, r *specs.LinuxResources) (next, write *specs.LinuxResources) {
 	n, w := value(before), *r
 	if reflect.DeepEqual(r.Devices, n.Devices) {
@@ -81,8 +80,8 @@ func mergeMemory(before, r specs.LinuxMemory) (next, write *specs.LinuxMemory) {
 	return &n, &w
 }
 
-// swapWith returns the limit on memory and swap together that goes with a new limit on memory alone: none without one
-// (kernel, cgroup-v1/memory.rst), the former one if it can stay, or else limit and the swap that was allowed.
+// swapWith returns the limit of memory and swap for a new limit of memory (kernel, cgroup-v1/memory.rst): none without
+// one, the former one if it can stay, or else limit plus the swap that was allowed.
 func swapWith(before specs.LinuxMemory, limit int64) *int64 {
 	total := value(before.Swap)
 	switch {

@@ -11,11 +11,10 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 )
 
-// controlFile is a control file and the field of the message that it fills. The type of the field says what form the
-// file has.
+// controlFile is a control file and the message field that it fills. The type of the field determines the format.
 type controlFile struct {
 	name  string
-	field string // dotted path of the message field, such as "Memory.Usage"; "" if the file only shows which others exist
+	field string // dotted path of the message field; "" if a change of the text only means that other files exist
 	older string // its name in kernels that lack the first, or ""
 	size  string // of huge pages, in a list of entries for each
 	part  bool   // without the message that the field is part of, there is no field
@@ -74,9 +73,8 @@ var (
 	}
 )
 
-// blkioV1 lists the files about block devices. What counts in them depends on the kernel: the I/O scheduler BFQ; the
-// throttle policy, in newer kernels including nested cgroups, but since Linux 6.10 only for devices with a limit; until
-// Linux 5.0 the scheduler CFQ. The last in this order that has numbers is used.
+// blkioV1 lists the files of block devices. The counters are those of the scheduler BFQ, of the throttle policy (since
+// Linux 6.10 only for devices with a limit), or of CFQ (until Linux 5.0). The last with numbers is used.
 func blkioV1() (all []controlFile) {
 	for _, kind := range []struct{ name, field string }{
 		{"io_serviced", "IoServicedRecursive"},
@@ -99,7 +97,6 @@ func blkioV1() (all []controlFile) {
 	return all
 }
 
-// below returns list with prefix before the names and field before the fields.
 func below(prefix, field string, list []controlFile) []controlFile {
 	all := make([]controlFile, 0, len(list))
 	for _, f := range list {
@@ -122,8 +119,7 @@ func filesV2(c *cgroup.Cgroup) []controlFile {
 	return append(slices.Clip(commonV2), hugePages(c, "current", hugetlbV2)...)
 }
 
-// hugePages lists the files for each size of huge pages that the cgroup counts. The kernel writes the size as in 2MB,
-// in the names of hugetlb.SIZE.LAST and others.
+// hugePages lists the files hugetlb.SIZE.* of each size of huge pages.
 func hugePages(c *cgroup.Cgroup, last string, files []controlFile) (all []controlFile) {
 	entries, _ := os.ReadDir(c.Path("hugetlb")) // if the cgroup is gone, Reader will see it
 	for _, e := range entries {

@@ -21,8 +21,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// otherNames are fields for keys that have no field of their own name. Several keys may be parts of one number: Linux
-// 5.9 splits refaults of anonymous memory and of files, of which the message has the sum.
+// otherNames are the fields of keys with another name. Linux 5.9 splits refaults of anonymous memory and of files, of
+// which the message has the sum.
 var otherNames = map[string]string{
 	"nrperiods": "periods", "nrthrottled": "throttledperiods", // v1 cpu.stat
 	"system":                 "kernel",                // v1 cpuacct.stat
@@ -33,10 +33,9 @@ var otherNames = map[string]string{
 	"max": "failcnt", // v2 hugetlb.SIZE.events
 }
 
-// numbers has the index of each number in a message by its name in lower case, for the type of the message.
+// numbers has, by the type of a message, the index of each number by the kernel's key without underscores.
 var numbers sync.Map
 
-// numbersOf finds the numbers of a message. The names are the kernel's without underscores, apart from otherNames.
 func numbersOf(message reflect.Type) map[string]int {
 	if known, ok := numbers.Load(message); ok {
 		return known.(map[string]int)
@@ -60,7 +59,7 @@ func numbersOf(message reflect.Type) map[string]int {
 // tick is the unit of cpuacct.stat (cgroup-v1/cpuacct.rst): USER_HZ is 100 wherever Go runs.
 const tick = uint64(10 * time.Millisecond)
 
-// parse parses the text of a file into its field. The word max, where it stands alone, becomes unlimited.
+// parse parses the text of a file into its field. The word max alone becomes unlimited.
 func parse(text []byte, field reflect.Value, unlimited uint64) (err error) {
 	switch f := field.Addr().Interface().(type) {
 	case *uint64:
@@ -98,8 +97,8 @@ func parse(text []byte, field reflect.Value, unlimited uint64) (err error) {
 	return err
 }
 
-// number parses a decimal number of the kernel's, or returns unlimited for the word max. A counter that the kernel sums
-// over CPUs can be below zero for a moment, and then counts as 0.
+// number parses a decimal number, or returns unlimited for the word max. A counter that the kernel sums over CPUs can be
+// below zero for a moment; it is 0 then.
 func number(text []byte, unlimited uint64) (uint64, error) {
 	text = bytes.TrimSpace(text)
 	if string(text) == "max" {
@@ -116,8 +115,7 @@ func number(text []byte, unlimited uint64) (uint64, error) {
 	return n, nil
 }
 
-// addPairs adds the values of pairs, such as "a=1 b=2" with between " " and within "=", to the numbers of m. It skips
-// keys that m does not have.
+// addPairs adds the values of pairs, such as "a=1 b=2" with between " " and within "=", to the fields of m.
 func addPairs(text []byte, between, within string, m reflect.Value) error {
 	fields := numbersOf(m.Type())
 	for pair := range bytes.SplitSeq(text, []byte(between)) {
@@ -137,7 +135,7 @@ func addPairs(text []byte, between, within string, m reflect.Value) error {
 	return nil
 }
 
-// add adds a number to a field, or sets a share of time, which the kernel writes with two decimals.
+// add adds a number to a field, or sets a percentage.
 func add(text []byte, field reflect.Value) error {
 	if field.Kind() == reflect.Float64 {
 		const most = 100
@@ -163,7 +161,6 @@ func add(text []byte, field reflect.Value) error {
 	return nil
 }
 
-// parseDevice returns the numbers of a block device from its MAJOR:MINOR. ok is false for any other text.
 func parseDevice(text []byte) (major, minor uint64, ok bool) {
 	before, after, found := bytes.Cut(text, []byte(":"))
 	major, err := strconv.ParseUint(string(before), 10, 32)
@@ -206,8 +203,7 @@ func parseRDMA(text []byte, list reflect.Value) error {
 	return nil
 }
 
-// parseBlkio reads lines such as "8:0 Read 12" and, in the files for time and sectors, "8:0 12". It skips the total
-// over the devices.
+// parseBlkio reads lines such as "8:0 Read 12" or "8:0 12". It skips the total over the devices.
 func parseBlkio(text []byte) ([]*v1.BlkIOEntry, error) {
 	var entries []*v1.BlkIOEntry
 	var last []byte // the device of the line before
@@ -234,8 +230,7 @@ func parseBlkio(text []byte) ([]*v1.BlkIOEntry, error) {
 	return entries, nil
 }
 
-// deviceName returns the path of a block device's node, as udev names it, or "" if there is none any more. The kernel
-// writes a slash in a name as an exclamation mark (sysfs).
+// deviceName returns the path of a block device, or "" if it is gone. sysfs writes "!" for a slash in a name.
 func deviceName(device string) string {
 	target, err := os.Readlink("/sys/dev/block/" + device)
 	if err != nil {
@@ -244,8 +239,8 @@ func deviceName(device string) string {
 	return "/dev/" + strings.ReplaceAll(path.Base(target), "!", "/")
 }
 
-// parseIOStat reads lines such as "254:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6". Linux 5.13 to 5.16 does not
-// end the line of a device that has no numbers, so the numbers are those of the last device before them.
+// parseIOStat reads lines such as "254:0 rbytes=1 wbytes=2". Linux 5.13 to 5.16 does not end the line of a device
+// without numbers, so the numbers are those of the last device before them.
 func parseIOStat(text []byte) ([]*v2.IOEntry, error) {
 	var entries []*v2.IOEntry
 	for line := range bytes.Lines(text) {

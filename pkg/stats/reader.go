@@ -3,16 +3,12 @@
 
 // Package stats reads the metrics of a cgroup as the messages of github.com/containerd/cgroups/v3:
 // io.containerd.cgroups.v1.Metrics on v1 and hybrid, io.containerd.cgroups.v2.Metrics on v2. containerd/cgroups opens
-// every file for every call, which takes seven times as much CPU time (1.28 against 0.19 ms). Tests compare the figures
-// on live cgroups, and say where those of containerd/cgroups are wrong.
+// every file for every call, which takes seven times the CPU time (1.28 against 0.19 ms).
 //
-//   - No limit: on v2 the largest number of the field's type; on v1 0 for pids, and for memory what the kernel writes,
-//     the largest number of bytes in whole pages.
-//   - A controller that the cgroup does not have is left out of the message, and so is pressure that is not accounted.
-//   - A number that the kernel does not have is 0: memory.peak before Linux 5.19, memory.swap.* without swap
-//     accounting, usage and limits of the root.
-//   - Unknown keys and lines are skipped, since kernels add some. A known key whose value is not a number is
-//     errdefs.ErrInternal and names file and key: a wrong figure would be worse than none.
+//   - No limit: on v2 the largest number of the field's type; on v1 0 for pids, and the kernel's number for memory.
+//   - Controllers that the cgroup lacks, and pressure that is not accounted, are left out of the message.
+//   - A number that the kernel lacks is 0, such as memory.peak before Linux 5.19.
+//   - Unknown keys and lines are skipped. A known key without a number is errdefs.ErrInternal.
 package stats
 
 import (
@@ -36,14 +32,12 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 )
 
-// Metrics is a *Metrics of cgroup1/stats or of cgroup2/stats. Several callers may share it, so it must not be changed.
+// Metrics is a *Metrics of cgroup1/stats or of cgroup2/stats.
 type Metrics interface{ proto.Message }
 
-// Reader reads the metrics of one cgroup. It may be used by several goroutines.
-//
-// It keeps its files open from the first Read until Close, or until a Read finds the cgroup gone: opening takes six
-// times as long as reading. Each read from the start has the kernel generate the text again. It returns ENODEV when the
-// cgroup or the controller is gone; the files are then opened again, once.
+// Reader reads the metrics of one cgroup. It is safe for concurrent use. It keeps its files open from the first Read
+// until Close or until the cgroup is gone, since opening takes six times as long as reading. After ENODEV (the cgroup
+// or a controller is gone) it opens them again, once.
 type Reader struct {
 	cgroup *cgroup.Cgroup
 
@@ -61,10 +55,9 @@ type openFile struct {
 	first []byte // the first text of a file without a field
 }
 
-// firstBuffer holds every file of a container that uses few block devices.
 const firstBuffer = 4096
 
-// New returns a reader of c. A cgroup that is gone gives errdefs.ErrNotFound. Close closes the files that Read opens.
+// New returns a reader of c. A cgroup that is gone gives errdefs.ErrNotFound.
 func New(c *cgroup.Cgroup) (*Reader, error) {
 	r := &Reader{cgroup: c}
 	if !c.Exists() {
@@ -88,8 +81,7 @@ func (r *Reader) closeLocked() {
 	r.open, r.buf = nil, nil
 }
 
-// Read returns the current metrics. It leaves out controllers that the cgroup does not have. A cgroup that is gone
-// gives errdefs.ErrNotFound.
+// Read returns the current metrics. A cgroup that is gone gives errdefs.ErrNotFound.
 func (r *Reader) Read() (Metrics, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,8 +90,7 @@ func (r *Reader) Read() (Metrics, error) {
 		r.closeLocked()
 		m, err = r.readLocked()
 	}
-	// Checked after the read: a cgroup that exists now existed all the time, so nothing is missing because it was being
-	// removed.
+	// Checked after the read: if the cgroup exists now, nothing is missing because of its removal.
 	if errors.Is(err, errStale) || !r.cgroup.Exists() {
 		return nil, r.notFound()
 	}
@@ -113,10 +104,10 @@ func (r *Reader) notFound() error {
 	return fmt.Errorf("metrics of cgroup %s: %w", r.cgroup, errdefs.ErrNotFound)
 }
 
-// errStale is what reading a control file returns once its cgroup was removed or its controller disabled.
+// errStale is the error of a control file whose cgroup was removed or whose controller was disabled.
 const errStale = unix.ENODEV
 
-// readLocked returns the message from the files that exist, or errStale if the open files are no longer the cgroup's.
+// readLocked returns errStale if the open files are no longer the cgroup's.
 // +checklocks:r.mu
 func (r *Reader) readLocked() (Metrics, error) {
 	var m Metrics = &v1.Metrics{}
@@ -154,7 +145,7 @@ func (r *Reader) readLocked() (Metrics, error) {
 	return m, nil
 }
 
-// openLocked opens the files that exist. Kernels and cgroups lack some.
+// openLocked opens the files that exist.
 // +checklocks:r.mu
 func (r *Reader) openLocked(message reflect.Type, all []controlFile) error {
 	r.buf = make([]byte, firstBuffer)
@@ -199,7 +190,7 @@ func (r *Reader) textLocked(file *os.File) ([]byte, error) {
 	}
 }
 
-// fieldPath returns the index of each of the names in field, which are joined by dots.
+// fieldPath returns the indexes of a dotted path of fields.
 func fieldPath(message reflect.Type, field string) (path []int) {
 	for name := range strings.SplitSeq(field, ".") {
 		for message.Kind() != reflect.Struct { // a pointer to a message, or a list of pointers
@@ -212,8 +203,7 @@ func fieldPath(message reflect.Type, field string) (path []int) {
 	return path
 }
 
-// in returns the file's field of m, with the messages on the way to it. It is invalid if one of those has to be there
-// and is not.
+// in returns the field of m, and makes the messages around it. It is invalid if f is a part of a message that m lacks.
 func (f *openFile) in(m Metrics) reflect.Value {
 	v := reflect.ValueOf(m)
 	for _, i := range f.path {
@@ -230,8 +220,8 @@ func (f *openFile) in(m Metrics) reflect.Value {
 	return v
 }
 
-// newMessage makes a message. Consumers expect both parts of the CPU message and all entries of memory on v1, even if
-// the kernel does not account them (containerd core/metrics/cgroups/v1, cpu.go). They are zero then.
+// newMessage makes a message, on v1 with all parts of CPU and memory, which consumers expect (containerd
+// core/metrics/cgroups/v1, cpu.go).
 func newMessage(t reflect.Type) reflect.Value {
 	m := reflect.New(t)
 	switch m := m.Interface().(type) {
