@@ -43,7 +43,6 @@ func (r release) writeSBOM(to, program, binary string, linked []part) error {
 	bom.Metadata.Component.Version = r.version
 	bom.Metadata.Component.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sum)}}
 	bom.Metadata.Component.Licenses = &cyclonedx.Licenses{{License: &cyclonedx.License{ID: "Apache-2.0"}}}
-
 	dropOwn(bom)
 	for _, p := range linked {
 		if p.path == "musl" || p.path == "libseccomp" {

@@ -54,7 +54,6 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-
 	s := suite{logs: *logs, criu: probeCRIU(ctx)}
 	if s.tools, err = tools.Build(ctx); err != nil {
 		return err

@@ -102,7 +102,6 @@ func (s suite) round(ctx context.Context, c column, tests []string, log string) 
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-
 	roundCtx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	cmd := exec.CommandContext(roundCtx, "/proc/self/exe", insideArg, string(argument))

@@ -240,7 +240,7 @@ func TestCPUSet_SourcesThatAreRefused(t *testing.T) {
 		words  []string
 	}{
 		"missing":  {e.namespace + "/missing", errdefs.ErrNotFound, []string{e.namespace + "/missing"}},
-		"above":    {"../../etc", errdefs.ErrInvalidArgument, []string{`"../../etc"`, "must not have an element .."}},
+		"above":    {"../../etc", errdefs.ErrInvalidArgument, []string{`"../../etc"`, "must be parent or a path below"}},
 		"own":      {e.namespace + "/pod/own", errdefs.ErrInvalidArgument, []string{"the container's own cgroup"}},
 		"disjoint": {e.namespace + "/other", errdefs.ErrFailedPrecondition, []string{`"3"`, `"0-1"`}},
 	} {

@@ -31,7 +31,6 @@ func TestEvents_CarryWhatContainerdReads(t *testing.T) {
 	s.KillAndDelete(b)
 	f.WantEvents("c1", "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 4 | exit c1 137 | delete c1")
 	s.End()
-
 	topics := []string{
 		"/tasks/create", "/tasks/start", "/tasks/exec-added", "/tasks/exec-started", "/tasks/exit", "/tasks/exit",
 		"/tasks/delete",

@@ -29,7 +29,6 @@ func TestLeaks_EveryKindIsFoundAndRemoved(t *testing.T) {
 	if leaks := s.Leaks(); len(leaks) != 0 {
 		t.Fatalf("Leaks of nothing = %q", leaks)
 	}
-
 	roots, err := CgroupRoots()
 	if err != nil || len(roots) == 0 {
 		t.Fatalf("CgroupRoots = %q, %v", roots, err)
@@ -60,7 +59,6 @@ func TestLeaks_EveryKindIsFoundAndRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { <-ended }) // Remove kills it
-
 	Eventually(t, "every leak is named", func() error {
 		text := strings.Join(s.Leaks(), "\n")
 		for _, want := range []string{

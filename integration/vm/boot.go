@@ -28,7 +28,6 @@ func boot(ctx context.Context, c Config, args []string) (int, error) {
 	// Pdeathsig is sent when the thread that started qemu ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-
 	ctx, stop := context.WithTimeoutCause(ctx, c.Timeout,
 		fmt.Errorf("%w: the command did not end within %v", errTimeout, c.Timeout))
 	defer stop()
@@ -36,7 +35,6 @@ func boot(ctx context.Context, c Config, args []string) (int, error) {
 	defer cancel(nil)
 	overdue := time.AfterFunc(bootTime, func() { cancel(fmt.Errorf("%w within %v", errNoSign, bootTime)) })
 	defer overdue.Stop()
-
 	var console tail
 	status := -1
 	qemu := exec.CommandContext(ctx, machines[c.Arch].qemu, args...)

@@ -113,7 +113,7 @@ func TestCgroup_File(t *testing.T) {
 }
 
 func TestMemoryLimit_IsTheLowestOfTheCgroupAndItsAncestors(t *testing.T) {
-	needRoot(t)
+	testx.NeedRoot(t)
 	root, file := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
 	if cgroups.Mode() == cgroups.Unified {
 		root, file = "/sys/fs/cgroup", "memory.max"

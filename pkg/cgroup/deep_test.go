@@ -121,11 +121,11 @@ func TestWalk_HasFewDescriptorsOpenAtATime(t *testing.T) {
 		nest(t, c, "wide"+strconv.Itoa(i))
 	}
 	const few = 3 // the directory it is in, the next one, and a file there
-	before := openFiles(t)
+	before := testx.OpenFiles(t)
 	visited, most := 0, 0
 	err := walk(c.Path("pids"), func(string) error {
 		visited++
-		most = max(most, openFiles(t))
+		most = max(most, testx.OpenFiles(t))
 		return nil
 	}, nil)
 	if want := 1 + len(chains["many"]) + 50; err != nil || visited != want {
@@ -134,7 +134,7 @@ func TestWalk_HasFewDescriptorsOpenAtATime(t *testing.T) {
 	if most > before+few {
 		t.Errorf("%d descriptors open during the walk, %d before, want %d more at most", most, before, few)
 	}
-	if after := openFiles(t); after > before { // garbage of other tests may have been closed
+	if after := testx.OpenFiles(t); after > before { // garbage of other tests may have been closed
 		t.Errorf("%d descriptors open after the walk, %d before", after, before)
 	}
 }

@@ -10,9 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -29,26 +27,6 @@ var serial atomic.Int64
 // patience bounds what a test waits for; nothing takes that long unless it is broken.
 const patience = time.Minute
 
-// lacking skips the test and names what it needs, or fails it where SHIM_TEST_REQUIRE lists name.
-func lacking(tb testing.TB, name, what string) {
-	tb.Helper()
-	if slices.Contains(strings.Split(os.Getenv("SHIM_TEST_REQUIRE"), ","), name) {
-		tb.Fatalf("needs %s, which SHIM_TEST_REQUIRE=%s promises", what, os.Getenv("SHIM_TEST_REQUIRE"))
-	}
-	tb.Skipf("SKIPPED: needs %s (add %q to SHIM_TEST_REQUIRE to make this a failure)", what, name)
-}
-
-func needRoot(tb testing.TB) {
-	tb.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("CI") == "true" {
-		tb.Fatal("needs root")
-	}
-	lacking(tb, "root", "root")
-}
-
 // layouts makes a cgroup of each kind that a kernel can have.
 var layouts = map[string]func(testing.TB) *Cgroup{"v1": makeV1, "hybrid": makeHybrid, "v2": makeV2}
 
@@ -64,7 +42,7 @@ func eachLayout(t *testing.T, test func(t *testing.T, c *Cgroup)) {
 func makeV1(tb testing.TB) *Cgroup {
 	tb.Helper()
 	if cgroups.Mode() == cgroups.Unified {
-		lacking(tb, "cgroup1", "cgroup v1 hierarchies at /sys/fs/cgroup")
+		testx.Lacking(tb, "cgroup1", "cgroup v1 hierarchies at /sys/fs/cgroup")
 	}
 	return makeIn(tb, map[string]string{"memory": "memory", "freezer": "freezer", "pids": "pids", "devices": "devices"})
 }
@@ -73,7 +51,7 @@ func makeV1(tb testing.TB) *Cgroup {
 func makeHybrid(tb testing.TB) *Cgroup {
 	tb.Helper()
 	if cgroups.Mode() != cgroups.Hybrid {
-		lacking(tb, "hybrid", "a v2 hierarchy at /sys/fs/cgroup/unified")
+		testx.Lacking(tb, "hybrid", "a v2 hierarchy at /sys/fs/cgroup/unified")
 	}
 	return makeIn(tb, map[string]string{"freezer": "freezer", "pids": "pids", "": "unified"})
 }
@@ -88,14 +66,14 @@ func makeV2(tb testing.TB) *Cgroup {
 		return makeIn(tb, map[string]string{"": "unified"})
 	case cgroups.Legacy, cgroups.Unavailable:
 	}
-	lacking(tb, "cgroup2", "a cgroup v2 hierarchy")
+	testx.Lacking(tb, "cgroup2", "a cgroup v2 hierarchy")
 	return nil
 }
 
 // makeIn makes a cgroup in hierarchies below /sys/fs/cgroup, and removes it with all in it at the end of the test.
 func makeIn(tb testing.TB, hierarchies map[string]string) *Cgroup {
 	tb.Helper()
-	needRoot(tb)
+	testx.NeedRoot(tb)
 	paths, name := map[string]string{}, fmt.Sprintf("shim-test-%d-%d", os.Getpid(), serial.Add(1))
 	for controller, dir := range hierarchies {
 		paths[controller] = filepath.Join("/sys/fs/cgroup", dir, name)
@@ -192,12 +170,4 @@ func (p *process) signalled(tb testing.TB) syscall.Signal {
 		return s.Signal()
 	}
 	return 0
-}
-
-// openFiles returns how many descriptors the test has open.
-func openFiles(tb testing.TB) int {
-	tb.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	testx.Must(tb, err)
-	return len(entries)
 }

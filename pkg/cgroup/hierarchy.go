@@ -47,7 +47,7 @@ func roots() (map[string]string, error) {
 	return found, nil
 }
 
-// At returns the cgroup at path, which is absolute in a hierarchy: the directories that exist on v1, the directory on v2.
+// At returns the cgroup at path, which is absolute in a hierarchy: existing directories on v1, the directory on v2.
 // A directory only in hierarchies without controllers (name=systemd, v2 on a hybrid host) does not count. A file at
 // path gives errdefs.ErrInvalidArgument.
 func At(path string) (*Cgroup, error) {

@@ -22,7 +22,7 @@ import (
 // below the first element is removed.
 func absent(t *testing.T) (path string, tops []string) {
 	t.Helper()
-	needRoot(t)
+	testx.NeedRoot(t)
 	found, err := roots()
 	testx.Must(t, err)
 	tops = slices.Compact(slices.Sorted(maps.Values(found)))

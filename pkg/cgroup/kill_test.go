@@ -73,7 +73,7 @@ func TestKill_EndsAllProcessesAndNestedOnes(t *testing.T) {
 func TestKill_KillsBeforeItListsProcesses(t *testing.T) {
 	c := makeV2(t)
 	if !exists(c.File("cgroup.kill")) {
-		lacking(t, "cgroup.kill", "Linux 5.14")
+		testx.Lacking(t, "cgroup.kill", "Linux 5.14")
 	}
 	p := start(t, c, "read x")
 	broken := t.TempDir()

@@ -32,7 +32,7 @@ func makeMemory(tb testing.TB) *Cgroup {
 	if cgroups.Mode() != cgroups.Unified {
 		c = makeV1(tb)
 	} else if c = makeV2(tb); !exists(c.File(memoryEventsFile)) {
-		lacking(tb, "cgroup2", "the memory controller in cgroup.subtree_control of the v2 root")
+		testx.Lacking(tb, "cgroup2", "the memory controller in cgroup.subtree_control of the v2 root")
 	}
 	limitMemory(tb, c, memoryLimit)
 	return c
@@ -221,7 +221,7 @@ func TestOOMWatch_WithoutSignalsSaysSoAndStillCounts(t *testing.T) {
 	}
 	strace, err := exec.LookPath("strace")
 	if err != nil {
-		lacking(t, "strace", "strace")
+		testx.Lacking(t, "strace", "strace")
 	}
 	c := makeV1(t)
 	limitMemory(t, c, memoryLimit)
@@ -237,7 +237,7 @@ func TestOOMWatch_WithoutSignalsSaysSoAndStillCounts(t *testing.T) {
 func TestOOMWatch_LeavesNothingBehind(t *testing.T) {
 	c := makeMemory(t)
 	watch(t, c) // so that Go's poller has its own descriptors
-	files, goroutines := openFiles(t), runtime.NumGoroutine()
+	files, goroutines := testx.OpenFiles(t), runtime.NumGoroutine()
 	for range 20 {
 		w, err := c.WatchOOM(func() {})
 		testx.Must(t, err)
@@ -246,7 +246,7 @@ func TestOOMWatch_LeavesNothingBehind(t *testing.T) {
 		w.Stop()
 		w.Check()
 	}
-	if got := openFiles(t); got > files {
+	if got := testx.OpenFiles(t); got > files {
 		t.Errorf("%d open files after 20 watches, want the %d from before", got, files)
 	}
 	// A goroutine is counted for a moment longer than it holds up Stop.

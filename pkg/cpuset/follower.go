@@ -245,8 +245,8 @@ func (n node) usable() bool {
 	return n.requested.Empty() || !n.requested.Intersect(n.effective).Empty()
 }
 
-// assign returns the intersection of the source and the destination's parent. errdefs.ErrFailedPrecondition says why the
-// destination must keep its list.
+// assign returns the intersection of the source and the destination's parent. errdefs.ErrFailedPrecondition says why
+// the destination must keep its list.
 func assign(r resource, source, parent, destination node) (Set, error) {
 	wanted, why := source.effective.Intersect(parent.effective), ""
 	switch {

@@ -32,29 +32,16 @@ var serial atomic.Int64
 
 func name() string { return fmt.Sprintf("shim-test-cpuset-%d-%d", os.Getpid(), serial.Add(1)) }
 
-func required(name string) bool {
-	return slices.Contains(strings.Split(os.Getenv("SHIM_TEST_REQUIRE"), ","), name)
-}
-
-// lacking skips the test and names what it needs, or fails it where SHIM_TEST_REQUIRE lists name.
-func lacking(tb testing.TB, name, what string) {
-	tb.Helper()
-	if required(name) {
-		tb.Fatalf("needs %s, which SHIM_TEST_REQUIRE=%s promises", what, os.Getenv("SHIM_TEST_REQUIRE"))
-	}
-	tb.Skipf("SKIPPED: needs %s (add %q to SHIM_TEST_REQUIRE to make this a failure)", what, name)
-}
-
 // bare returns a tree of one real cgroup, on a machine with CPUs 0-3.
 func bare(tb testing.TB) tree {
 	tb.Helper()
 	controllers, _ := os.ReadFile(mount + "/cgroup.controllers") // v1 has none
 	if os.Geteuid() != 0 || cgroups.Mode() != cgroups.Unified || !slices.Contains(strings.Fields(string(controllers)), "cpuset") {
-		lacking(tb, "cpuset2", "root and cgroup v2 with the cpuset controller")
+		testx.Lacking(tb, "cpuset2", "root and cgroup v2 with the cpuset controller")
 	}
 	online, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err != nil || !set(tb, "0-3").Difference(set(tb, string(online))).Empty() {
-		lacking(tb, "cpuset2", "the CPUs 0-3")
+		testx.Lacking(tb, "cpuset2", "the CPUs 0-3")
 	}
 	testx.Eventually(tb, "the root has CPUs 0-3", func() bool { // a partition gives back its CPUs a while after it was removed
 		effective, err := os.ReadFile(mount + "/cpuset.cpus.effective")
@@ -267,7 +254,6 @@ func TestKernel_Partitions(t *testing.T) {
 	}
 	w.control(w.path("isolated"), "cpuset.cpus.partition", "member")
 	w.wantSoon("without a partition", "1-3")
-
 	// Invalid, as pod is none; a partition root nevertheless.
 	err := os.WriteFile(w.path("pod/c1/cpuset.cpus.partition"), []byte("root"), 0)
 	if errors.Is(err, unix.EINVAL) && !masks(t) {
@@ -288,8 +274,8 @@ func TestKernel_Partitions(t *testing.T) {
 // The kernel says nothing of hot-plug. A CPU of the machine is taken for a moment, so only where that is asked for.
 func TestKernel_Hotplug(t *testing.T) {
 	const online = "/sys/devices/system/cpu/cpu3"
-	if !required("hotplug") {
-		lacking(t, "hotplug", "a machine whose CPU 3 may be taken offline")
+	if !testx.Requires("hotplug") {
+		testx.Lacking(t, "hotplug", "a machine whose CPU 3 may be taken offline")
 	}
 	w := grow(t)
 	t.Cleanup(func() { w.control(online, "online", "1") })

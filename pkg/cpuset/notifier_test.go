@@ -4,7 +4,6 @@
 package cpuset_test
 
 import (
-	"os"
 	"testing"
 	"time"
 
@@ -14,14 +13,6 @@ import (
 
 // patience bounds what a test waits for; nothing takes that long unless it is broken.
 const patience = time.Minute
-
-// openFiles returns how many descriptors the test has open.
-func openFiles(tb testing.TB) int {
-	tb.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	testx.Must(tb, err)
-	return len(entries)
-}
 
 // closeOne opens what Go's poller keeps.
 func closeOne(tb testing.TB) {
@@ -116,7 +107,7 @@ func TestInotify_ReportsWritesAndDirectories(t *testing.T) {
 
 func TestInotify_CloseEndsWaitAndLeavesNothing(t *testing.T) {
 	closeOne(t)
-	before := openFiles(t)
+	before := testx.OpenFiles(t)
 	for _, files := range [][]string{nil, {t.TempDir()}} { // without an instance, and with one
 		n := cpuset.Inotify()
 		testx.Must(t, n.Watch(files, nil))
@@ -127,7 +118,7 @@ func TestInotify_CloseEndsWaitAndLeavesNothing(t *testing.T) {
 			t.Errorf("Wait while watching %q = true after Close, want false", files)
 		}
 	}
-	if got := openFiles(t); got > before {
+	if got := testx.OpenFiles(t); got > before {
 		t.Errorf("%d descriptors are open, want %d", got, before)
 	}
 }
@@ -135,7 +126,7 @@ func TestInotify_CloseEndsWaitAndLeavesNothing(t *testing.T) {
 // All of it with the real notifier, in a directory.
 func TestInotify_ReconcilerFollowsThroughIt(t *testing.T) {
 	closeOne(t)
-	before := openFiles(t)
+	before := testx.OpenFiles(t)
 	w := plant(t)
 	r := cpuset.New(w.root, cpuset.Inotify)
 	add(t, r, w.follow("shared"))
@@ -159,7 +150,7 @@ func TestInotify_ReconcilerFollowsThroughIt(t *testing.T) {
 		t.Errorf("six changes of a source that was made again were followed after %v", took)
 	}
 	r.Stop()
-	if got := openFiles(t); got > before {
+	if got := testx.OpenFiles(t); got > before {
 		t.Errorf("%d descriptors are open after Stop, want %d", got, before)
 	}
 }

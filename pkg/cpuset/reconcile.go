@@ -39,7 +39,7 @@ type Reconciler struct {
 	states sync.Map // of a State by the container's id
 }
 
-// New returns a Reconciler for the cgroup v2 hierarchy at root, without symbolic links. open is Inotify except in tests.
+// New returns a Reconciler for the cgroup v2 hierarchy at root (no symbolic links). open is Inotify except in tests.
 func New(root string, open func() Notifier) *Reconciler {
 	return &Reconciler{
 		root: root, open: open,

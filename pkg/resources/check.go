@@ -18,8 +18,8 @@ import (
 	"sandbox.internal/shim/pkg/cpuset"
 )
 
-// Check refuses values that the kernel would refuse or silently change on h. r has all resources of a container, nil for
-// none. An error is errdefs.ErrInvalidArgument.
+// Check refuses values that the kernel would refuse or silently change on h. r has all resources of a container, or is nil.
+// An error is errdefs.ErrInvalidArgument.
 func Check(r *specs.LinuxResources, h Host) error {
 	if r == nil {
 		return nil

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -27,31 +26,11 @@ import (
 	"sandbox.internal/shim/pkg/stats"
 )
 
-// lacking skips the test and names what it needs, or fails it where SHIM_TEST_REQUIRE lists name.
-func lacking(tb testing.TB, name, what string) {
-	tb.Helper()
-	if slices.Contains(strings.Split(os.Getenv("SHIM_TEST_REQUIRE"), ","), name) {
-		tb.Fatalf("needs %s, which SHIM_TEST_REQUIRE=%s promises", what, os.Getenv("SHIM_TEST_REQUIRE"))
-	}
-	tb.Skipf("SKIPPED: needs %s (add %q to SHIM_TEST_REQUIRE to make this a failure)", what, name)
-}
-
-func needRoot(tb testing.TB) {
-	tb.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("CI") == "true" {
-		tb.Fatal("needs root")
-	}
-	lacking(tb, "root", "root")
-}
-
 // hierarchiesV1 are the controllers of v1 and where they are mounted.
 func hierarchiesV1(tb testing.TB) map[string]string {
 	tb.Helper()
 	if cgroups.Mode() == cgroups.Unified {
-		lacking(tb, "cgroup1", "cgroup v1 hierarchies at /sys/fs/cgroup")
+		testx.Lacking(tb, "cgroup1", "cgroup v1 hierarchies at /sys/fs/cgroup")
 	}
 	roots := make(map[string]string)
 	for _, name := range []string{"memory", "pids", "cpu", "cpuacct", "blkio", "freezer"} {
@@ -69,7 +48,7 @@ func hierarchyV2(tb testing.TB) map[string]string {
 	case cgroups.Hybrid:
 		return map[string]string{"": "/sys/fs/cgroup/unified"}
 	case cgroups.Legacy, cgroups.Unavailable:
-		lacking(tb, "cgroup2", "a cgroup v2 hierarchy")
+		testx.Lacking(tb, "cgroup2", "a cgroup v2 hierarchy")
 	}
 	return nil
 }
@@ -78,7 +57,7 @@ func hierarchyV2(tb testing.TB) map[string]string {
 func unified(tb testing.TB) map[string]string {
 	tb.Helper()
 	if cgroups.Mode() != cgroups.Unified {
-		lacking(tb, "cgroup2", "cgroup v2 with its controllers at /sys/fs/cgroup")
+		testx.Lacking(tb, "cgroup2", "cgroup v2 with its controllers at /sys/fs/cgroup")
 	}
 	return hierarchyV2(tb)
 }
@@ -89,7 +68,7 @@ var serial atomic.Int64
 // says which test binary it is of.
 func makeCgroup(tb testing.TB, parents map[string]string) map[string]string {
 	tb.Helper()
-	needRoot(tb)
+	testx.NeedRoot(tb)
 	paths := make(map[string]string)
 	name := fmt.Sprintf("shim-test-stats-%d-%d", os.Getpid(), serial.Add(1))
 	for controller, parent := range parents {

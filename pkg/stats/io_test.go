@@ -30,7 +30,7 @@ func (d disk) number() string { return fmt.Sprintf("%d:%d", d.major, d.minor) }
 // mountedDisk finds a block device with a file system to which a test can write.
 func mountedDisk(tb testing.TB) disk {
 	tb.Helper()
-	needRoot(tb)
+	testx.NeedRoot(tb)
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	testx.Must(tb, err)
 	for line := range strings.Lines(string(text)) {
@@ -48,7 +48,7 @@ func mountedDisk(tb testing.TB) disk {
 		}
 		return d
 	}
-	lacking(tb, "disk", "a block device that is mounted whole")
+	testx.Lacking(tb, "disk", "a block device that is mounted whole")
 	return disk{}
 }
 
@@ -78,7 +78,6 @@ func TestV1_BlockDevicesIncludeNestedCgroups(t *testing.T) {
 	control(t, child["blkio"], file, d.number()+" 1000000000000")
 	t.Cleanup(func() { control(t, child["blkio"], file, d.number()+" 0") })
 	process(t, child, d.writes(t))
-
 	load, r := loader(t, cgroup.New(child)), open(t, cgroup.New(child))
 	below, want := steady(t,
 		func() *v1.Metrics { return read[*v1.Metrics](t, r) },

@@ -97,7 +97,7 @@ func parse(text []byte, field reflect.Value, unlimited uint64) (err error) {
 	return err
 }
 
-// number parses a decimal number, or returns unlimited for the word max. A counter that the kernel sums over CPUs can be
+// number parses a decimal number, or returns unlimited for the word max. A counter that is summed over CPUs can be
 // below zero for a moment; it is 0 then.
 func number(text []byte, unlimited uint64) (uint64, error) {
 	text = bytes.TrimSpace(text)

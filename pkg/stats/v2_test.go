@@ -88,7 +88,7 @@ func TestV2_MetricsAreThoseOfContainerdCgroups(t *testing.T) {
 		t.Errorf("CPU usage 0, want some: %v", got)
 	}
 	if cgroups.Mode() != cgroups.Unified {
-		lacking(t, "cgroup2", "the controllers on cgroup v2; CPU usage and pressure were tested")
+		testx.Lacking(t, "cgroup2", "the controllers on cgroup v2; CPU usage and pressure were tested")
 	}
 	if got.GetPids().GetCurrent() != 1 || got.GetMemory().GetUsage() == 0 {
 		t.Errorf("pids %d, memory %d, want 1 and some", got.GetPids().GetCurrent(), got.GetMemory().GetUsage())

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,40 @@ func WantError(tb testing.TB, err, class error, words ...string) {
 func WantInvalid(tb testing.TB, err error, words ...string) {
 	tb.Helper()
 	WantError(tb, err, errdefs.ErrInvalidArgument, words...)
+}
+
+// Requires reports whether SHIM_TEST_REQUIRE lists name.
+func Requires(name string) bool {
+	return slices.Contains(strings.Split(os.Getenv("SHIM_TEST_REQUIRE"), ","), name)
+}
+
+// Lacking skips the test and names what it needs, or fails it where SHIM_TEST_REQUIRE lists name.
+func Lacking(tb testing.TB, name, what string) {
+	tb.Helper()
+	if Requires(name) {
+		tb.Fatalf("needs %s, which SHIM_TEST_REQUIRE=%s promises", what, os.Getenv("SHIM_TEST_REQUIRE"))
+	}
+	tb.Skipf("SKIPPED: needs %s (add %q to SHIM_TEST_REQUIRE to make this a failure)", what, name)
+}
+
+// NeedRoot is Lacking for a test that does not run as root, which CI does.
+func NeedRoot(tb testing.TB) {
+	tb.Helper()
+	switch {
+	case os.Geteuid() == 0:
+	case os.Getenv("CI") == "true":
+		tb.Fatal("needs root")
+	default:
+		Lacking(tb, "root", "root")
+	}
+}
+
+// OpenFiles returns the number of descriptors that the test has open.
+func OpenFiles(tb testing.TB) int {
+	tb.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	Must(tb, err)
+	return len(entries)
 }
 
 // Within ends the test unless the channel is closed in time.
