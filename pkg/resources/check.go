@@ -18,7 +18,7 @@ import (
 	"sandbox.internal/shim/pkg/cpuset"
 )
 
-// Check refuses values that the kernel would refuse or silently change on h. r has all resources of a container, or is nil.
+// Check refuses values that the kernel would refuse or silently change on h. r has all resources of a container.
 // An error is errdefs.ErrInvalidArgument.
 func Check(r *specs.LinuxResources, h Host) error {
 	if r == nil {
