@@ -12,7 +12,7 @@ import (
 )
 
 // Merge applies update r to before, which may be nil, and changes neither. next is the result; write is the subset of
-// next to write: the fields of r, and those that the kernel validates together with them, since other values in the cgroup
+// next to write: the fields of r, and those that the kernel validates with them, since other values in the cgroup
 // stay. Device rules, CPUs and memory nodes are written only if they differ from before: CRI repeats them in each
 // update, while the kubelet moves containers between CPUs. Block IO and network are replaced as a whole.
 func Merge(before, r *specs.LinuxResources) (next, write *specs.LinuxResources) {
