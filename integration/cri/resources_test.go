@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,6 +21,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
+// stats returns what CRI counts of a pod.
 func (e *env) stats(p *pod) *runtimeapi.PodSandboxStats {
 	e.Helper()
 	r, err := e.daemon.Runtime.PodSandboxStats(e.ctx, &runtimeapi.PodSandboxStatsRequest{PodSandboxId: p.ID})
@@ -80,9 +82,22 @@ func TestStats_OfContainersAndOfThePod(t *testing.T) {
 			}
 			return nil
 		})
+		harness.Eventually(e, "metrics of the containers", func() error {
+			r, err := e.daemon.Runtime.ListPodSandboxMetrics(e.ctx, &runtimeapi.ListPodSandboxMetricsRequest{})
+			if err != nil {
+				return err
+			}
+			for _, m := range r.GetPodMetrics() {
+				if of := m.GetContainerMetrics(); m.GetPodSandboxId() == p.ID && len(of) == 2 && len(of[0].GetMetrics()) > 0 {
+					return nil
+				}
+			}
+			return fmt.Errorf("there are %v", r.GetPodMetrics())
+		})
 	})
 }
 
+// limits are resources of a container.
 func limits(set func(*runtimeapi.LinuxContainerResources)) change {
 	return func(c *runtimeapi.ContainerConfig) { set(c.GetLinux().GetResources()) }
 }
@@ -95,11 +110,79 @@ func (c *container) cgroupFile(v1, v2 string) string {
 	return text
 }
 
+func TestUpdate_LimitsOfAContainer(t *testing.T) {
+	eachWay(t, func(e *env) {
+		p := e.pod("p")
+		const before, after = 64 << 20, 128 << 20
+		c := p.run("c", forever, limits(func(r *runtimeapi.LinuxContainerResources) {
+			r.MemoryLimitInBytes, r.CpuPeriod, r.CpuQuota, r.CpuShares = before, 100000, 50000, 512
+		}))
+		want := func(memory int, quota string) {
+			e.Helper()
+			if got := c.cgroupFile("memory.limit_in_bytes", "memory.max"); got != strconv.Itoa(memory) {
+				e.Errorf("memory limit = %s, want %d", got, memory)
+			}
+			if got := strings.Fields(c.cgroupFile("cpu.cfs_quota_us", "cpu.max"))[0]; got != quota {
+				e.Errorf("CPU quota = %s, want %s", got, quota)
+			}
+		}
+		want(before, "50000")
+		update := func(id string, r *runtimeapi.LinuxContainerResources) error {
+			_, err := e.daemon.Runtime.UpdateContainerResources(e.ctx,
+				&runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
+			return err
+		}
+		e.must(update(c.id, &runtimeapi.LinuxContainerResources{
+			MemoryLimitInBytes: after, CpuPeriod: 100000,
+			CpuQuota: 70000,
+		}), "update")
+		want(after, "70000")
+		status := c.status().GetResources().GetLinux()
+		if status.GetMemoryLimitInBytes() != after || status.GetCpuQuota() != 70000 || status.GetCpuShares() != 512 {
+			e.Errorf("status tells %v, want what was set", status)
+		}
+		if err := update(c.id, &runtimeapi.LinuxContainerResources{CpuPeriod: 1}); err == nil {
+			e.Error("update with a CPU period of 1 us = nil, want an error")
+		}
+		want(after, "70000")
+		idle := p.create("idle", forever) // an update before the start is used at the start
+		e.must(update(idle.id, &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: after}),
+			"update before the start")
+		idle.start()
+		if got := idle.cgroupFile("memory.limit_in_bytes", "memory.max"); got != strconv.Itoa(after) {
+			e.Errorf("memory limit after an update before the start = %s, want %d", got, after)
+		}
+	})
+}
+
+func TestOOM_ContainerOverItsLimitIsKilled(t *testing.T) {
+	eachWay(t, func(e *env) {
+		p := e.pod("p")
+		limit := limits(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 32 << 20 })
+		bystander := p.run("bystander", forever)
+		// tail keeps the last line, which has no end. The second container lives on after the kill of its child.
+		first := p.run("first", []string{"tail", "/dev/zero"}, limit)
+		if status := first.wantExit(137); status.GetReason() != "OOMKilled" {
+			e.Errorf("reason = %q, want OOMKilled", status.GetReason())
+		}
+		child := p.run("child", []string{"sh", "-c", "tail /dev/zero; exit 3"}, limit)
+		child.wantExit(3)
+		killed := p.run("killed", forever)
+		killed.stop(0)
+		if status := killed.wantExit(137); status.GetReason() != "Error" {
+			e.Errorf("reason of one that was killed = %q, want Error", status.GetReason())
+		}
+		bystander.wantExec("well", "echo", "well")
+	})
+}
+
+// unified reports whether cgroup v2 is the only one.
 func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil
 }
 
+// booted reports whether systemd is pid 1 (sd_booted(3)).
 func booted() bool {
 	_, err := os.Stat("/run/systemd/system")
 	return err == nil

@@ -17,8 +17,31 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
+// security changes a container's security context.
 func security(set func(*runtimeapi.LinuxContainerSecurityContext)) change {
 	return func(c *runtimeapi.ContainerConfig) { set(c.GetLinux().GetSecurityContext()) }
+}
+
+func TestSecurity_SysctlsOfThePod(t *testing.T) {
+	eachWay(t, func(e *env) {
+		p := e.pod("p", func(c *runtimeapi.PodSandboxConfig) {
+			c.GetLinux().Sysctls = map[string]string{
+				"net.ipv4.ip_local_port_range": "32000 32100", "kernel.shm_rmid_forced": "1",
+				"net.ipv4.ip_unprivileged_port_start": "1000",
+				"fs.mqueue.msg_max":                   "20",
+			}
+		})
+		a, b := p.run("a", forever), p.run("b", forever)
+		for _, c := range []*container{a, b} {
+			c.wantExec("32000\t32100", "cat", "/proc/sys/net/ipv4/ip_local_port_range")
+			c.wantExec("1", "cat", "/proc/sys/kernel/shm_rmid_forced")
+			c.wantExec("20", "cat", "/proc/sys/fs/mqueue/msg_max")
+			c.wantExec("1000", "cat", "/proc/sys/net/ipv4/ip_unprivileged_port_start") // not containerd's 0
+		}
+		other := e.pod("other").run("c", forever)
+		other.wantExec("0", "cat", "/proc/sys/net/ipv4/ip_unprivileged_port_start")
+		other.wantExec("10", "cat", "/proc/sys/fs/mqueue/msg_max")
+	})
 }
 
 // confines reports whether containerd finds AppArmor here (containerd pkg/apparmor): then it gives each container its
@@ -66,11 +89,13 @@ func TestAppArmor_ContainersAndTheirExecsAreConfined(t *testing.T) {
 
 const labelXattr = "security.selinux"
 
+// label gives a file a label.
 func (e *env) label(path, label string) {
 	e.Helper()
 	e.must(unix.Setxattr(path, labelXattr, []byte(label), 0), "label "+path)
 }
 
+// wantLabel compares the label of a file.
 func (e *env) wantLabel(path, want string) {
 	e.Helper()
 	buf := make([]byte, 256)
@@ -122,5 +147,64 @@ func TestSELinux_ContainersAndTheirExecsAreConfined(t *testing.T) {
 		for _, name := range []string{"/", "/bin/busybox", "/dev", "/dev/pts"} {
 			e.wantLabel(root+name, files)
 		}
+	})
+}
+
+// What a pod's security says of its containers: seccomp, users and groups, capabilities, privileges.
+func TestSecurity_OfContainers(t *testing.T) {
+	eachWay(t, func(e *env) {
+		p := e.pod("p")
+		profile := e.file("profile.json", `{
+			"defaultAction": "SCMP_ACT_ALLOW",
+			"syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1}]
+		}`)
+		filtered := func(kind runtimeapi.SecurityProfile_ProfileType, ref string) change {
+			return security(func(s *runtimeapi.LinuxContainerSecurityContext) {
+				s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: kind, LocalhostRef: ref}
+			})
+		}
+		const mode = "awk '/^Seccomp:/ {print $2}' /proc/self/status"
+		p.run("default", forever).
+			wantExec("2 refused", "sh", "-c", "echo $("+mode+") $(unshare -m true 2>/dev/null || echo refused)")
+		p.run("own", forever, filtered(runtimeapi.SecurityProfile_Localhost, profile)).
+			wantExec("refused", "sh", "-c", "touch /tmp/file; mkdir /tmp/x 2>/dev/null || echo refused")
+		p.run("none", forever, filtered(runtimeapi.SecurityProfile_Unconfined, "")).wantExec("0", "sh", "-c", mode)
+		_, err := p.tryCreate("absent", forever, filtered(runtimeapi.SecurityProfile_Localhost, "/absent.json"))
+		if err == nil || !strings.Contains(err.Error(), "/absent.json") {
+			e.Errorf("container with a profile that is absent = %v, want an error that names it", err)
+		}
+
+		for policy, groups := range map[runtimeapi.SupplementalGroupsPolicy]string{
+			runtimeapi.SupplementalGroupsPolicy_Merge:  "77 3000 4444", // the last is the image's
+			runtimeapi.SupplementalGroupsPolicy_Strict: "77 3000",
+		} {
+			c := p.run(policy.String(), forever, security(func(s *runtimeapi.LinuxContainerSecurityContext) {
+				s.RunAsUser, s.RunAsGroup = &runtimeapi.Int64Value{Value: 1000}, &runtimeapi.Int64Value{Value: 3000}
+				s.SupplementalGroups, s.SupplementalGroupsPolicy = []int64{77}, policy
+				s.NoNewPrivs = true
+			}))
+			c.wantExec("1000 3000 "+groups+" 1", "sh", "-c",
+				"echo $(id -u) $(id -g) $(awk '/^Groups:/ {$1=\"\"; print} /^NoNewPrivs:/ {print $2}' /proc/self/status)")
+			if user := c.status().GetUser().GetLinux(); user.GetUid() != 1000 || user.GetGid() != 3000 {
+				e.Errorf("user in the status = %v, want 1000 and 3000", user)
+			}
+		}
+		p.run("readonly", forever, security(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.ReadonlyRootfs = true
+			s.Capabilities = &runtimeapi.Capability{
+				DropCapabilities: []string{"ALL"},
+				AddCapabilities:  []string{"NET_BIND_SERVICE"},
+			}
+			s.MaskedPaths, s.ReadonlyPaths = []string{"/proc/kcore"}, []string{"/proc/sys"}
+		})).wantExec("0000000000000400 0 refused", "sh", "-c",
+			"echo $(awk '/^CapEff:/ {print $2}' /proc/self/status) $(head -c 1 /proc/kcore | wc -c) "+
+				"$(touch /file 2>/dev/null || echo refused)")
+		p.remove()
+
+		p = e.pod("privileged", func(c *runtimeapi.PodSandboxConfig) { c.GetLinux().GetSecurityContext().Privileged = true })
+		c := p.run("c", forever,
+			security(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Privileged, s.Seccomp = true, nil }))
+		c.exec("sh", "-c", "mkdir /tmp/x && mount -t tmpfs tmpfs /tmp/x && touch /tmp/x/file")
+		c.exec("sh", "-c", "test -e /dev/kmsg -o -e /dev/mem -o -e /dev/vda -o -e /dev/fuse")
 	})
 }

@@ -282,7 +282,7 @@ func logToFifo(bundle string, a Args) (restore func()) {
 	}
 	f := os.NewFile(uintptr(fd), path)
 	_ = debug.SetCrashOutput(f, debug.CrashOptions{}) // without it a crash goes unseen
-	_ = unix.SetNonblock(fd, true)                    // SetCrashOutput makes it blocking: with a full log a crash would hang
+	_ = unix.SetNonblock(fd, true)                    // SetCrashOutput makes it blocking: a full log would hang a crash
 	logger.SetOutput(logFifo(fd))
 	return func() {
 		logger.SetOutput(io.Discard)

@@ -85,7 +85,8 @@ func groupIn(data []byte, id string) (string, error) {
 	group := cmp.Or(spec.Annotations["io.containerd.runc.v2.group"], spec.Annotations["io.kubernetes.cri.sandbox-id"], id)
 	// The group is part of a path that is hashed: ".." could name the socket of a shim in another namespace.
 	if path.Clean("/"+group) != "/"+group {
-		return "", fmt.Errorf("config.json: annotations: group of the shim %q: must not hold empty, \".\" or \"..\" elements: %w",
+		return "", fmt.Errorf(
+			"config.json: annotations: group of the shim %q: must not hold empty, \".\" or \"..\" elements: %w",
 			group, errdefs.ErrInvalidArgument)
 	}
 	return group, nil

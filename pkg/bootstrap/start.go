@@ -196,8 +196,8 @@ func parseOptions(list []*anypb.Any, defaults *options.Defaults, namespace strin
 //	2.3-        BootstrapParams "2"               protobuf, else JSON or plain   3
 //
 // 1.6 passes the whole text to the dialler (runtime/v2/binary.go), so JSON would be taken for a socket path. 1.7 and
-// 2.0 send the same, so the module path in the build information of the parent's executable tells them apart. Where that
-// says nothing (stripped build information, a product that embeds containerd) version 2 is right for all.
+// 2.0 send the same, so the module path in the build information of the parent's executable tells them apart. Without
+// one (stripped build information, a product that embeds containerd) version 2 is right for all.
 type protocolVersion int
 
 const (

@@ -105,6 +105,7 @@ func TestKill_CatchesProcessesThatFork(t *testing.T) {
 	} {
 		t.Run(how, func(t *testing.T) {
 			eachLayout(t, func(t *testing.T, c *Cgroup) {
+				t.Helper()
 				script := filepath.Join(t.TempDir(), "offspring")
 				testx.Write(t, script, offspring)
 				for range 4 {
@@ -118,6 +119,7 @@ func TestKill_CatchesProcessesThatFork(t *testing.T) {
 
 func TestSignal_ReachesMoreProcessesThanItPinsAtATime(t *testing.T) {
 	eachLayout(t, func(t *testing.T, c *Cgroup) {
+		t.Helper()
 		shell := start(t, nest(t, c, "nested"), "i=0; while [ $i -lt 150 ]; do sleep 600 & i=$((i+1)); done; wait")
 		spared := 0
 		left := func(n int) func() bool {
@@ -227,6 +229,7 @@ func TestAwaitThaw(t *testing.T) {
 
 func TestRemove_RemovesNestedCgroupsOnceTheirLastProcessEnds(t *testing.T) {
 	eachLayout(t, func(t *testing.T, c *Cgroup) {
+		t.Helper()
 		p := start(t, nest(t, nest(t, c, "outer"), "inner"), "read x")
 		nest(t, c, "other")
 		why := errors.New("out of patience")
@@ -271,6 +274,7 @@ func TestKillAndRemove_OfAThreadedCgroup(t *testing.T) {
 
 func TestRefuseProcesses(t *testing.T) {
 	eachLayout(t, func(t *testing.T, c *Cgroup) {
+		t.Helper()
 		nested := nest(t, c, "nested")
 		testx.Must(t, c.RefuseProcesses())
 		p := start(t, nested, "read x")

@@ -248,7 +248,7 @@ func TestHome_IsNotReadFromProcfs(t *testing.T) {
 // impatiently runs f while execs of b have to be set up within a moment.
 func (b *box) impatiently(f func()) {
 	c := b.RuntimeContainer.(*container)
-	c.runtime = &Runtime{reaper: testReaper, launcher: testRuntime.launcher, execTimeout: 200 * time.Millisecond}
+	c.runtime = &Runtime{reaper: testReaper, launcher: testRuntime.launcher, execTimeout: time.Duration(slowness()) * 200 * time.Millisecond}
 	defer func() { c.runtime = testRuntime }()
 	f()
 }

@@ -113,7 +113,8 @@ func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (*api.Star
 func (t *taskService) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
 	s, err := t.manager.Delete(ctx, r.ID, r.ExecID)
 	exit := s.Exit
-	return &api.DeleteResponse{Pid: uint32(s.Pid), ExitStatus: uint32(exit.Status), ExitedAt: timestamppb.New(exit.At)}, err
+	at := timestamppb.New(exit.At)
+	return &api.DeleteResponse{Pid: uint32(s.Pid), ExitStatus: uint32(exit.Status), ExitedAt: at}, err
 }
 
 func (t *taskService) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {

@@ -134,8 +134,8 @@ func (h *hook) network() (n Network, made *specs.LinuxNamespace, err error) {
 		return Network{Own: true}, nil, nil
 	case namespaces[specs.UserNamespace] != nil:
 		// The network namespace is made before the user namespace, and would belong to the host's.
-		return n, nil, h.refuse("TCP and UDP sockets are not possible if the container has both a user namespace and a network " +
-			"namespace of its own: use unix sockets, or let it join a network namespace by path")
+		return n, nil, h.refuse("TCP and UDP sockets are not possible if the container has both a user namespace and a " +
+			"network namespace of its own: use unix sockets, or let it join a network namespace by path")
 	}
 	return Network{Own: true}, own, nil
 }
