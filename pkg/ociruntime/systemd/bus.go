@@ -24,8 +24,9 @@ var libcontainerMu sync.RWMutex
 var users atomic.Int64
 
 // Connected is called before libcontainer may talk to systemd, and release afterwards, once: the last release closes
-// the connection that libcontainer has opened. A connection takes two of the 256 sockets that the system bus has for all
-// programs of root (max_connections_per_user in dbus-daemon(1)), and wakes the shim whenever systemd finishes a job.
+// the connection that libcontainer has opened. A connection takes two of the 256 sockets that the system bus has for
+// all programs of root (max_connections_per_user in dbus-daemon(1)), and wakes the shim whenever systemd finishes a
+// job.
 func Connected() (release func()) {
 	users.Add(1)
 	return func() {
