@@ -18,6 +18,7 @@ import (
 // OOMWatch reports OOM kills in a cgroup by the kernel's counter oom_kill; a wake-up only says when to read it.
 // The watches of containerd/cgroups v3 cannot be stopped.
 type OOMWatch struct {
+	// +checklocks:mu
 	notify func()
 	source oomSource // nil when there is nothing to watch
 	waiter sync.WaitGroup

@@ -75,14 +75,16 @@ func parseProcs(pids []int, text []byte) ([]int, error) {
 
 // RefuseProcesses returns errdefs.ErrFailedPrecondition unless Procs is empty.
 func (c *Cgroup) RefuseProcesses() error {
-	pids, err := c.Procs()
-	switch {
-	case errdefs.IsNotFound(err):
-		return nil
-	case len(pids) > 0:
-		return fmt.Errorf("cgroup %s is not empty: %s: %w", c, describe(pids), errdefs.ErrFailedPrecondition)
+	for _, dir := range c.dirs {
+		pids, err := procsBelow(dir)
+		if err != nil && !IsGone(err) {
+			return fmt.Errorf("list processes of cgroup %s: %w", dir, err)
+		}
+		if len(pids) > 0 {
+			return fmt.Errorf("cgroup %s is not empty: %s: %w", dir, describe(pids), errdefs.ErrFailedPrecondition)
+		}
 	}
-	return err
+	return nil
 }
 
 // IsEmpty reports whether the cgroup and its nested cgroups are known to have no process.

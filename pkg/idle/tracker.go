@@ -59,13 +59,15 @@ type Tracker struct {
 	noClient  *time.Timer // runs while conns is 0
 	quiet     *time.Timer // runs from the last call on
 
-	mu        sync.Mutex
-	changed   sync.Cond     // conns, calls or ends has changed
-	conns     int           // open
-	calls     int           // under way
-	ends      int           // of these, those that end the shim, and wait for the others
+	mu      sync.Mutex
+	changed sync.Cond // conns, calls or ends has changed
+	conns   int       // open
+	calls   int       // under way
+	ends    int       // of these, those that end the shim, and wait for the others
+	// +checklocks:mu
 	quietTime time.Duration // of the next call
-	late      func()        // not nil once Drain has seen the last answer: called for each later call
+	// +checklocks:mu
+	late func() // not nil once Drain has seen the last answer: called for each later call
 }
 
 // NewTracker returns a Tracker with nobody connected.

@@ -45,6 +45,7 @@ func (e notStarted) Unwrap() error { return e.error }
 
 // Launcher starts processes. Its methods may be called concurrently.
 type Launcher struct {
+	// +checklocks:mu
 	owner    string
 	children native.Children
 	program  *native.Program

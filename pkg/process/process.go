@@ -31,7 +31,8 @@ type Process struct {
 	drained      chan struct{}      // closed once, after the output is drained and the streams are closed
 	stopDraining context.CancelFunc // ends the wait for readers of the output; set before p is Stopped
 	killed       context.Context    //nolint:containedctx // that of a process, not of a request: it ends with a SIGKILL
-	kill         func()             // ends killed, before the signal is sent
+	// +checklocks:mu
+	kill func() // ends killed, before the signal is sent
 
 	ioLock sync.Mutex // orders operations on the streams
 	// +checklocks:ioLock

@@ -95,7 +95,9 @@ type Streams struct {
 
 	mu sync.Mutex
 	// +checklocks:mu
-	started, closed bool
+	started bool
+	// +checklocks:mu
+	closed bool
 	// +checklocks:mu
 	master *pipeEnd // of the terminal
 	// +checklocks:mu

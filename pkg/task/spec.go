@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/containerd/containerd/v2/pkg/identifiers"
@@ -73,11 +74,24 @@ func checkSpecOn(spec *specs.Spec, h resources.Host) error {
 	withoutAnnotations.Annotations = nil // they remain texts
 	return cmp.Or(
 		checkStrings("", withoutAnnotations),
+		checkMounts(spec.Mounts),
 		idmap.Check("linux.uidMappings", spec.Linux.UIDMappings),
 		idmap.Check("linux.gidMappings", spec.Linux.GIDMappings),
 		checkProcess("process", spec.Process),
 		resources.Check(spec.Linux.Resources, h),
 	)
+}
+
+// checkMounts refuses a bind mount without a source, which would mount a directory of the shim.
+func checkMounts(mounts []specs.Mount) error {
+	for i, m := range mounts {
+		has := func(option string) bool { return slices.Contains(m.Options, option) }
+		if m.Source == "" && (m.Type == "bind" || has("bind") || has("rbind")) && !has("remount") {
+			return fmt.Errorf("mounts[%d].source %q: a bind mount, here at %q, must name a file or a directory: %w",
+				i, m.Source, m.Destination, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
 }
 
 // checkProcess refuses a process, which stands in field, that no kernel can run.

@@ -29,6 +29,9 @@ func TestCheckSpec(t *testing.T) {
 		{"no args", func(s *specs.Spec) { s.Process.Args = nil }, []string{"process.args"}},
 		{"an empty program", func(s *specs.Spec) { s.Process.Args = []string{"", "x"} }, []string{"process.args[0]", `""`}},
 		{"a relative cwd", func(s *specs.Spec) { s.Process.Cwd = "tmp" }, []string{"process.cwd", `"tmp"`, "absolute"}},
+		{"a bind mount of nothing", func(s *specs.Spec) {
+			s.Mounts = []specs.Mount{{Destination: "/a"}, {Destination: "/b", Options: []string{"rbind"}}}
+		}, []string{`mounts[1].source ""`, `"/b"`}},
 		{"a score that the kernel does not know", func(s *specs.Spec) { s.Process.OOMScoreAdj = new(1001) }, []string{"process.oomScoreAdj 1001: must be from -1000 to 1000"}},
 		{"a resource out of range", func(s *specs.Spec) {
 			s.Linux.Resources = &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(1))}}

@@ -46,8 +46,9 @@ type State = inspect.Notify
 
 // Receiver is a socket and what it received.
 type Receiver struct {
-	dir    string
-	conn   *net.UnixConn
+	dir  string
+	conn *net.UnixConn
+	// +checklocks:mu
 	logger *log.Entry
 	reader sync.WaitGroup
 	closed chan struct{} // closed by Close, once

@@ -29,12 +29,15 @@ var users atomic.Int64
 // job.
 func Connected() (release func()) {
 	users.Add(1)
-	return func() {
-		libcontainerMu.Lock()
-		defer libcontainerMu.Unlock()
-		if users.Add(-1) == 0 && libcontainerConn != nil {
-			libcontainerConn.Close()
-			libcontainerConn = nil
-		}
+	return func() { closeUnused(&libcontainerMu, &libcontainerConn) }
+}
+
+// closeUnused takes a user from a connection, which mu guards, and closes the connection after the last one.
+func closeUnused(mu *sync.RWMutex, conn **dbus.Conn) {
+	mu.Lock()
+	defer mu.Unlock()
+	if users.Add(-1) == 0 && *conn != nil {
+		(*conn).Close()
+		*conn = nil
 	}
 }
