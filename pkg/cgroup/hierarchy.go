@@ -13,11 +13,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
+	fs1 "github.com/opencontainers/cgroups/fs"
 	"github.com/opencontainers/cgroups/fs2"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -129,10 +128,12 @@ func prepare(path string) error {
 	if cgroups.IsCgroup2UnifiedMode() {
 		return fs2.CreateCgroupPath(filepath.Join(cgroupRoot, path), &cgroups.Cgroup{Resources: &cgroups.Resources{}})
 	}
-	if !exists(filepath.Join(cgroupRoot, "cpuset")) {
+	top := filepath.Join(cgroupRoot, "cpuset")
+	if !exists(top) {
 		return nil
 	}
-	return cgroup1.NewCpuset(cgroupRoot).Create(path, &specs.LinuxResources{})
+	const noProcess = -1
+	return (&fs1.CpusetGroup{}).ApplyDir(filepath.Join(top, path), &cgroups.Resources{}, noProcess)
 }
 
 // classifyPath adds the errdefs class of an error of mkdir(2) or stat(2) where there is one.
