@@ -8,7 +8,6 @@ require (
 	github.com/containerd/containerd/v2 v2.4.2
 	github.com/containerd/errdefs v1.0.0
 	github.com/containerd/errdefs/pkg v0.3.0
-	github.com/containerd/fifo v1.1.0
 	github.com/containerd/nri v0.12.3
 	github.com/containerd/typeurl/v2 v2.3.0
 	github.com/google/go-cmp v0.7.0
@@ -24,6 +23,8 @@ require (
 	k8s.io/cri-api v0.37.0
 	sigs.k8s.io/yaml v1.6.0
 )
+
+require github.com/containerd/fifo v1.1.0 // indirect
 
 require (
 	github.com/containerd/containerd/api v1.12.0

@@ -133,8 +133,9 @@ func (r release) archive(to, work string, files []file) error {
 			return err
 		}
 	}
-	return command(work, "tar", "--create", "--file", to, "--use-compress-program", "gzip -n", "--format=ustar", "--sort=name",
-		fmt.Sprintf("--mtime=@%d", r.made.Unix()), "--owner=root:0", "--group=root:0", "--mode=u=rwX,go=rX", top)
+	return command(work, "tar", "--create", "--file", to, "--use-compress-program", "gzip -n",
+		"--format=ustar", "--sort=name", fmt.Sprintf("--mtime=@%d", r.made.Unix()),
+		"--owner=root:0", "--group=root:0", "--mode=u=rwX,go=rX", top)
 }
 
 func command(dir, name string, arg ...string) error {

@@ -6,8 +6,8 @@ package containerd_test
 import (
 	"fmt"
 	"os"
-	"regexp"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"

@@ -315,13 +315,6 @@ func (p *pod) remove() {
 	p.e.must(p.Remove(p.e.ctx), "remove")
 }
 
-func (p *pod) status() *runtimeapi.PodSandboxStatus {
-	p.e.Helper()
-	r, err := p.e.daemon.Runtime.PodSandboxStatus(p.e.ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.ID})
-	p.e.must(err, "status of the pod")
-	return r.GetStatus()
-}
-
 func (p *pod) wantState(want runtimeapi.PodSandboxState) {
 	p.e.Helper()
 	harness.Eventually(p.e, "pod is "+want.String(), func() error {

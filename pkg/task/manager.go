@@ -268,8 +268,8 @@ func (m *Manager) deletedStatus(containerID string) (status process.Status, ok b
 // Close ends the goroutine of the Reconciler. Containers that outlive the shim keep their cpusets.
 func (m *Manager) Close() { m.cpusets.Stop() }
 
-// KeepIndex records for what the shim was started, where it listens, and how the delete command answers, before anything
-// is created.
+// KeepIndex records for what the shim was started, where it listens, and how the delete command answers. It is called
+// before anything is created.
 func (m *Manager) KeepIndex(id, bundle, socket string, answer cleanup.Answer) {
 	m.index.SetShim(id, bundle, socket, answer)
 }
