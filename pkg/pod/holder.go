@@ -36,10 +36,10 @@ type holderConfig struct {
 	Enter    func(pid int) error // moves the process into a cgroup; may be nil
 }
 
-// holder is the process that holds the namespaces of a pod where the shim's main thread cannot: a PID namespace needs a
-// first process, and a process with threads cannot join a user namespace.
-// It runs the program of pkg/launcher/native, gives up all that it has, and sleeps until it is killed or the shim's main
-// thread ends. It adopts what the containers of the pod leave behind, which the kernel reaps.
+// holder is the process that holds the namespaces of a pod where the shim's main thread cannot: a PID namespace needs
+// a first process, and a process with threads cannot join a user namespace. It runs the program of
+// pkg/launcher/native, gives up all that it has, and sleeps until it is killed or the shim's main thread ends. It
+// adopts what the containers of the pod leave behind, which the kernel reaps.
 //
 // A process in the pod finds nothing of the host through the holder: its root is empty, the program cannot be changed,
 // and a tracer needs CAP_SYS_PTRACE in the shim's user namespace. The kernel kills the holder at the first system call

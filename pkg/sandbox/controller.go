@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandbox controls the lifecycle of a pod, as containerd's Sandbox API asks for it. A [Controller] makes the pod
-// with pkg/pod. It tells task.Manager, the registry of containers, whether containers may be created now, and how the
-// pod changes their configuration.
+// Package sandbox controls the lifecycle of a pod, as containerd's Sandbox API asks for it. A [Controller] makes the
+// pod with pkg/pod. It tells task.Manager, the registry of containers, whether containers may be created now, and how
+// the pod changes their configuration.
 //
 // Goroutines: each stop has one, which ends when the containers have ended. One waits for the process that holds the
 // pod's namespaces, if that is not the shim, and stops the pod. A timer runs after a failure of ShutdownIdle.

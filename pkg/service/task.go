@@ -30,9 +30,9 @@ import (
 	"sandbox.internal/shim/pkg/task"
 )
 
-// taskService is containerd.task.v2.Task and containerd.task.v3.Task. Its methods are in the order of the proto. A time
-// of an exit that is not set is the year 1, as from the runc shim, and IsZero: containerd's clients would read a message
-// without a time as 1970 (containerd protobuf/timestamp.go, FromTimestamp).
+// taskService is containerd.task.v2.Task and containerd.task.v3.Task. Its methods are in the order of the proto. A
+// time of an exit that is not set is the year 1, as from the runc shim, and IsZero: containerd's clients would read a
+// message without a time as 1970 (containerd protobuf/timestamp.go, FromTimestamp).
 type taskService struct {
 	manager  *task.Manager
 	defaults *options.Defaults
