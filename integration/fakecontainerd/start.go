@@ -129,9 +129,11 @@ func (f *Fake) command(b *Bundle, env []string, stdin []byte, arg ...string) (ou
 	cmd.Stdin = bytes.NewReader(stdin)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr // pipes, whose end Run waits for
-	// strace fails at the end if a process that it traces dies while it is stopped.
+	err = cmd.Run()
+	// strace fails at the end if a process that it traces dies while it is stopped. A command that failed has no answer.
 	const ofStrace = "strace: ptrace(PTRACE_LISTEN"
-	if err = cmd.Run(); err != nil && (f.Faults == nil || !strings.Contains(stderr.String(), ofStrace)) {
+	answered := f.Faults != nil && stdout.Len() > 0 && strings.Contains(stderr.String(), ofStrace)
+	if err != nil && !answered {
 		err = fmt.Errorf("%s: %w: stdout %q, stderr %q", strings.Join(arg, " "), err, &stdout, &stderr)
 		return stdout.Bytes(), stderr.Bytes(), err
 	}
