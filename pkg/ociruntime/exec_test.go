@@ -261,7 +261,7 @@ func (b *box) wantLate(words string, args ...string) {
 	b.impatiently(func() {
 		b.t.Helper()
 		for _, got := range b.execAtOnce(2, args...) {
-			testx.WantError(b.t, got.err, context.DeadlineExceeded, "the process was not set up within 200ms", words)
+			testx.WantError(b.t, got.err, context.DeadlineExceeded, "the process was not set up within "+(time.Duration(slowness())*200*time.Millisecond).String(), words)
 		}
 	})
 }
