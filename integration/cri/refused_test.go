@@ -38,7 +38,6 @@ func TestPod_ThatCannotBeIsRefusedAndLeavesNothing(t *testing.T) {
 		{in(func(o *runtimeapi.NamespaceOption) {
 			o.UsernsOptions = &runtimeapi.UserNamespace{Mode: ofPod, Uids: rootless, Gids: mapping()}
 		}), "uid 0", codes.InvalidArgument},
-		{linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) { l.CgroupParent += "/cgroup.procs" }), "cgroup", codes.OK},
 		{linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) {
 			l.SecurityContext.SelinuxOptions = &runtimeapi.SELinuxOption{Level: `s0",size=8G`}
 		}), "level", codes.OK},

@@ -86,6 +86,17 @@ func TestAdapt_AddsWhatIsMissing(t *testing.T) {
 	}
 }
 
+// A relative path would lead below the cgroup of the shim.
+func TestAdapt_CgroupBeginsAtTheRoot(t *testing.T) {
+	for path, want := range map[string]string{"pods/p1/c1": "/pods/p1/c1", "/pods/c1": "/pods/c1", "a.slice:x:c1": "a.slice:x:c1"} {
+		spec := &specs.Spec{Linux: &specs.Linux{CgroupsPath: path}}
+		testx.Must(t, create(t, request(t)).Adapt(spec))
+		if got := spec.Linux.CgroupsPath; got != want {
+			t.Errorf("path %q is %q, want %q", path, got, want)
+		}
+	}
+}
+
 // CRI passes the pod's PID namespace, which is the host's if each container is to have its own.
 func TestAdapt_PIDNamespaceOfTheContainer(t *testing.T) {
 	user := &idmap.Mappings{UIDs: mapping, GIDs: mapping}

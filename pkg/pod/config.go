@@ -29,7 +29,7 @@ const (
 
 // Config says what a pod is.
 type Config struct {
-	CRI *CRIConfig // CRI config from which the rest was parsed; nil for an OCI configuration
+	CRI *CRIConfig // CRI config from which the rest was parsed; nil for none
 
 	Hostname     string // "" for the host's
 	Annotations  map[string]string
@@ -42,8 +42,7 @@ type Config struct {
 	User    *idmap.Mappings // nil for the host's user namespace
 	NetNS   string          // path of the network namespace, which CRI gives apart from its message; "" for a new one
 
-	SELinux    *SELinuxOptions // nil for the machine's defaults
-	MountLabel string          // in an OCI configuration, in place of SELinux: the whole context
+	SELinux *SELinuxOptions // nil for the machine's defaults
 }
 
 // cri returns what CRI says, which may be empty.
@@ -96,36 +95,6 @@ func decodeMappings(list []idMapping) []specs.LinuxIDMapping {
 		all = append(all, specs.LinuxIDMapping{ContainerID: m.ContainerID, HostID: m.HostID, Size: m.Length})
 	}
 	return all
-}
-
-// ConfigFromSpec returns the pod that an OCI configuration asks for, as `ctr sandbox run` passes one: a namespace that
-// is not listed is the host's.
-func ConfigFromSpec(s *specs.Spec) (Config, error) {
-	s = cmp.Or(s, &specs.Spec{})
-	linux := cmp.Or(s.Linux, &specs.Linux{})
-	c := Config{
-		Hostname: s.Hostname, Annotations: s.Annotations, Network: ModeNode, PID: ModeNode, IPC: ModeNode,
-		CgroupParent: parentOf(linux.CgroupsPath), Sysctls: linux.Sysctl, MountLabel: linux.MountLabel,
-	}
-	for i, ns := range linux.Namespaces {
-		if ns.Path != "" && ns.Type != specs.NetworkNamespace {
-			return Config{}, invalidf("config.json: linux.namespaces[%d].path %q: must be empty for a %s namespace of a pod",
-				i, ns.Path, ns.Type)
-		}
-		switch ns.Type {
-		case specs.NetworkNamespace:
-			c.Network, c.NetNS = ModePod, ns.Path
-		case specs.PIDNamespace:
-			c.PID = ModePod
-		case specs.IPCNamespace:
-			c.IPC = ModePod
-		case specs.UserNamespace:
-			c.User = &idmap.Mappings{UIDs: linux.UIDMappings, GIDs: linux.GIDMappings}
-		case specs.UTSNamespace, specs.MountNamespace, specs.CgroupNamespace, specs.TimeNamespace:
-			// The host name is the pod's where the network is. The others are each container's own.
-		}
-	}
-	return c, nil
 }
 
 // CRIConfig is the part of CRI's PodSandboxConfig that a shim acts on, with the JSON of CRI. CRI's own package links

@@ -13,7 +13,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -138,48 +137,6 @@ func FuzzDecodeConfig(f *testing.F) {
 		}
 		_ = (&Pod{Request: Request{Config: c}}).Spec()
 	})
-}
-
-func TestConfigFromSpec(t *testing.T) {
-	for name, test := range map[string]struct {
-		spec specs.Spec
-		want Config
-	}{
-		"nothing": {specs.Spec{}, Config{Network: ModeNode, PID: ModeNode, IPC: ModeNode}},
-		"what ctr makes": {
-			specs.Spec{
-				Hostname: "a", Annotations: map[string]string{"k": "v"},
-				Linux: &specs.Linux{
-					CgroupsPath: "/default/p1", Sysctl: map[string]string{"net.core.somaxconn": "1"}, MountLabel: "u:r:t:s0",
-					Namespaces: []specs.LinuxNamespace{{Type: "pid"}, {Type: "ipc"}, {Type: "uts"}, {Type: "mount"}, {Type: "network"}, {Type: "cgroup"}},
-				},
-			},
-			Config{
-				Hostname: "a", Annotations: map[string]string{"k": "v"}, CgroupParent: "/default",
-				Sysctls: map[string]string{"net.core.somaxconn": "1"}, MountLabel: "u:r:t:s0",
-			},
-		},
-		"a network that is there, and users": {
-			specs.Spec{Linux: &specs.Linux{
-				CgroupsPath: "a-b.slice:ctr:p1", UIDMappings: mapping, GIDMappings: mapping,
-				Namespaces: []specs.LinuxNamespace{{Type: "network", Path: "/run/netns/a"}, {Type: "user"}},
-			}},
-			Config{
-				CgroupParent: "a-b.slice", NetNS: "/run/netns/a", PID: ModeNode, IPC: ModeNode,
-				User: &idmap.Mappings{UIDs: mapping, GIDs: mapping},
-			},
-		},
-	} {
-		got, err := ConfigFromSpec(&test.spec)
-		if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
-			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
-		}
-	}
-}
-
-func TestConfigFromSpec_RefusesNamespacesThatAreThere(t *testing.T) {
-	_, err := ConfigFromSpec(&specs.Spec{Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: "ipc", Path: "/proc/1/ns/ipc"}}}})
-	testx.WantInvalid(t, err, `linux.namespaces[0].path "/proc/1/ns/ipc": must be empty for a ipc namespace`)
 }
 
 // fromJSON returns what the JSON of m says. It is the JSON that CRI's own Go structs have.

@@ -85,7 +85,7 @@ func resolvConf(d *DNSConfig) string {
 func makeFiles(bundle string, c Config, shmSize int64, mountLabel string) (err error) {
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, removeFiles(bundle))
+			err = errors.Join(err, Remove(bundle))
 		}
 	}()
 	content, err := c.etcContent()
@@ -141,8 +141,8 @@ func etcSize(content map[string]string) int {
 	return size
 }
 
-// removeFiles undoes makeFiles, as far as it came. The bundle may be gone.
-func removeFiles(bundle string) error {
+// Remove removes what a pod has in its bundle, which may be gone. It is all that a pod leaves when its shim dies.
+func Remove(bundle string) error {
 	var errs []error
 	for _, name := range []string{shmDir, etcDir} {
 		dir := filepath.Join(bundle, name)
@@ -187,7 +187,7 @@ func (r Request) shmSize() (int64, error) {
 // checkSELinux refuses what would end the value of the context= mount option, even where SELinux is off.
 func (c Config) checkSELinux() error {
 	o := cmp.Or(c.SELinux, &SELinuxOptions{})
-	for _, part := range []string{o.User, o.Role, o.Type, o.Level, c.MountLabel} {
+	for _, part := range []string{o.User, o.Role, o.Type, o.Level} {
 		if strings.ContainsAny(part, "\"\x00") {
 			return invalidf("selinux_options (user, role, type, level) %q: must not contain a quotation mark or NUL", part)
 		}
@@ -213,12 +213,7 @@ func (c Config) mountLabel(initLabels func(options []string) (process, mount str
 		return "", fmt.Errorf("selinux_options %q: %w", options, err)
 	}
 	selinux.ReleaseLabel(process) // InitLabels reserves it in this process, which makes no other
-	switch {
-	case mount == "":
-		return "", nil
-	case c.MountLabel != "":
-		return c.MountLabel, nil
-	case o.Level != "":
+	if mount == "" || o.Level != "" {
 		return mount, nil
 	}
 	context, err := selinux.NewContext(mount)

@@ -26,14 +26,13 @@ const programName = "sandbox-init"
 
 // holderConfig says which namespaces a holder has. Those that it does not name are the shim's.
 type holderConfig struct {
-	Net      *os.File            // network namespace to join
-	User     *os.File            // user namespace to join
-	Map      *idmap.Mappings     // of a user namespace to make; not with User
-	Make     int                 // CLONE_NEW… of clone(2) of the others to make, except the PID namespace
-	PID      bool                // make a PID namespace and be its first process
-	Hostname string              // "" to leave it; not without CLONE_NEWUTS
-	UID, GID uint32              // to run as, in the user namespace
-	Enter    func(pid int) error // moves the process into a cgroup; may be nil
+	Net      *os.File        // network namespace to join
+	User     *os.File        // user namespace to join
+	Map      *idmap.Mappings // of a user namespace to make; not with User
+	Make     int             // CLONE_NEW… of clone(2) of the others to make, except the PID namespace
+	PID      bool            // make a PID namespace and be its first process
+	Hostname string          // "" to leave it; not without CLONE_NEWUTS
+	UID, GID uint32          // to run as, in the user namespace
 }
 
 // holder is the process that holds the namespaces of a pod where the shim's main thread cannot: a PID namespace needs
@@ -122,18 +121,20 @@ const (
 // request returns all that the process does.
 func (c holderConfig) request() *native.Request {
 	r := &native.Request{}
-	const sigIgn, sizeOfSigset = 1, 8
+	const sigIgn, sizeOfSigset, cpuSeconds = 1, 8, 1
 	r.Call(unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), r.Table(sigIgn, 0, 0, 0), 0, sizeOfSigset)
 	r.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, r.Table(uint64(math.MaxUint64)), 0, sizeOfSigset)
 	r.Call(unix.SYS_SETSID).IgnoreErrors() // fails if it leads a group, which nobody signals
 	r.Call(unix.SYS_PRCTL, unix.PR_SET_NAME, programName).IgnoreErrors()
+	// The process is in the shim's cgroup. A tracer that has it compute ends it.
+	r.Call(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_CPU, r.Table(cpuSeconds, cpuSeconds), 0).OnError("limit the CPU time")
 	emptyRoot(r)
 	c.enterNamespaces(r)
 	c.dropPrivileges(r)
 	// These come after the change of the user, which resets both.
 	r.Call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0).OnError("become undumpable")
 	r.Call(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL)).OnError("set the parent's death signal")
-	r.Wait(c.Enter) // ends here if the shim died before
+	r.Wait(nil) // ends here if the shim died before
 	r.Call(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, sleepFilter(r)).OnError("set the seccomp filter")
 	r.Sleep()
 	return r

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,6 +54,10 @@ func TestHolder_HasNoPrivileges(t *testing.T) {
 			if got := status(t, h.Pid(), key); got != want {
 				t.Errorf("user %s: %s = %q, want %q", id, key, got, want)
 			}
+		}
+		limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", h.Pid()))
+		if line := regexp.MustCompile(`Max cpu time +1 +1 +seconds`); !line.Match(limits) {
+			t.Errorf("user %s: limits = %s, %v, want a CPU time of 1 s", id, limits, err)
 		}
 		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.Pid()))
 		if err != nil || len(fds) != 0 {

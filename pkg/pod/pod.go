@@ -19,17 +19,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/opencontainers/selinux/go-selinux/label"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/reaper"
-	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // Request asks for a pod.
@@ -47,19 +44,13 @@ type Pod struct {
 	cgroupPath   string
 	mountLabel   string // the SELinux context of its files; "" for none
 	thread       *osthread.Thread
-	network      *os.File       // the namespace at Config.NetNS, which Start joins; nil for none
-	madeCgroups  []string       // directories that Close has to remove
-	onMainThread bool           // the main thread holds the namespaces
-	holder       *holder        // or this process does; nil otherwise, and before Start
-	holderCgroup *cgroup.Cgroup // of that process; nil for none
+	network      *os.File // the namespace at Config.NetNS, which Start joins; nil for none
+	onMainThread bool     // the main thread holds the namespaces
+	holder       *holder  // or this process does; nil otherwise, and before Start
 }
 
-const (
-	// closeTimeout bounds the wait until the pod's process, and what is left in its PID namespace, has died of SIGKILL.
-	// containerd gives its delete command 5 s in all.
-	closeTimeout = 4 * time.Second
-	deathTimeout = 200 * time.Millisecond // in which the process dies with the shim, for Remove
-)
+// closeTimeout bounds the wait until the pod's process, and what is left in its PID namespace, has died of SIGKILL.
+const closeTimeout = 4 * time.Second
 
 // Create checks r and makes the pod's files. When it fails, nothing is left of it.
 func Create(ctx context.Context, r Request, t *osthread.Thread) (_ *Pod, err error) {
@@ -85,15 +76,11 @@ func Create(ctx context.Context, r Request, t *osthread.Thread) (_ *Pod, err err
 			return nil, err
 		}
 	}
-	if p.madeCgroups, err = makeParent(r.Bundle, r.Config.CgroupParent, p.cgroupPath); err == nil {
-		if err = makeFiles(r.Bundle, r.Config, shmSize, p.mountLabel); err == nil {
-			return p, nil
-		}
-		_, undone := removeMade(p.Bundle, p.madeCgroups)
-		err = errors.Join(fmt.Errorf("files of the pod: %w", err), undone)
+	if err := makeFiles(r.Bundle, r.Config, shmSize, p.mountLabel); err != nil {
+		_ = p.network.Close() // nothing was written; nil is none
+		return nil, fmt.Errorf("files of the pod: %w", err)
 	}
-	_ = p.network.Close() // nothing was written; nil is none
-	return nil, err
+	return p, nil
 }
 
 // Start makes the pod's namespaces. When it fails, nothing is left of them, and it can be tried again.
@@ -138,12 +125,6 @@ func (p *Pod) startProcess(ctx context.Context) (err error) {
 	c := holderConfig{
 		Net: p.network, Make: p.cloneFlags(), PID: p.Config.PID == ModePod,
 		Hostname: p.Config.Hostname, UID: pauseID, GID: pauseID,
-		Enter: func(pid int) error {
-			if err := p.enterCgroup(ctx, pid); err != nil {
-				return fmt.Errorf("cgroup of sandbox-init: %w", err)
-			}
-			return nil
-		},
 	}
 	if user := p.Config.User; user != nil {
 		c.UID, c.GID = lastID(user.UIDs), lastID(user.GIDs)
@@ -182,18 +163,12 @@ func (p *Pod) configureNamespaces() error {
 
 // removeNamespaces undoes Start, whichever part was done.
 func (p *Pod) removeNamespaces() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
 	if p.holder != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
 		if err := p.holder.Kill(ctx); err != nil {
 			return err
 		}
-	}
-	if p.holderCgroup != nil {
-		if err := p.holderCgroup.Remove(ctx); err != nil {
-			return err
-		}
-		p.holderCgroup = nil
 	}
 	if !p.onMainThread {
 		return nil
@@ -219,29 +194,9 @@ func (p *Pod) Wait() (status int, at time.Time) { return p.holder.Wait() }
 func (p *Pod) CgroupPath() string { return p.cgroupPath }
 
 // Close undoes Start and Create. Namespaces that containers still use exist as long as those. Close can be called
-// again, and has to be if cgroups stayed because containers were still in them.
+// again.
 func (p *Pod) Close() error {
-	err := p.removeNamespaces()
-	left, undone := removeMade(p.Bundle, p.madeCgroups)
-	p.madeCgroups = left
-	err = errors.Join(err, removeFiles(p.Bundle), undone)
+	err := errors.Join(p.removeNamespaces(), Remove(p.Bundle))
 	_ = p.network.Close() // nothing was written; it may be closed already, or nil
 	return err
-}
-
-// Remove is Close for a pod whose shim, and with it the namespaces, is gone. It knows only what is on disk. The process
-// that held namespaces may be about to die.
-func Remove(bundle string) error {
-	const tries = 20
-	var made []string
-	err := unixfile.ReadJSON(filepath.Join(bundle, madeFile), &made)
-	for i := 0; err == nil && len(made) > 0 && i < tries; i++ {
-		if made, err = removeMade(bundle, made); len(made) > 0 { // perhaps a container has it
-			<-time.After(deathTimeout / tries)
-		}
-	}
-	if errors.Is(err, os.ErrNotExist) {
-		err = nil
-	}
-	return errors.Join(removeFiles(bundle), err)
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/ociruntime/systemd"
 )
 
 // Spec describes the started pod as the OCI configuration that its pause container would have: CRI stores it, and
@@ -55,6 +57,25 @@ func (p *Pod) annotations() map[string]string {
 		prefix + "sandbox-uid":           m.Metadata.UID,
 		prefix + "sandbox-log-directory": m.LogDirectory,
 	}
+}
+
+const sliceSuffix = ".slice"
+
+// parentPath returns the path of a pod's cgroup parent from the root of a hierarchy, "" for none. A relative path
+// begins there, too. The suffix .slice means that the driver is systemd's, as in CRI; only the last element of its path
+// counts then.
+func parentPath(parent string) (string, error) {
+	if parent == "" {
+		return "", nil
+	}
+	if !strings.HasSuffix(parent, sliceSuffix) {
+		return path.Join("/", parent), nil
+	}
+	expanded, err := systemd.ExpandSlice(path.Base(parent))
+	if err != nil {
+		err = invalidf("cgroup_parent %q: %v", parent, err)
+	}
+	return expanded, err
 }
 
 // cgroupsPath returns what CRI would give a pause container (podsandbox, getCgroupsPath).

@@ -8,12 +8,11 @@
 // Goroutines: each stop has one, which ends when the containers have ended. One waits for the process that holds the
 // pod's namespaces, if that is not the shim, and stops the pod. A timer runs after a failure of ShutdownIdle.
 //
-// Locks: Controller.mu guards the stage of the pod and is never held over anything that blocks. sandbox.op keeps Start,
-// the goroutine of a stop and the end of a shutdown apart. It and task.Manager's lock are taken before mu.
+// Locks: Controller.mu guards the stage of the pod and is never held over anything that blocks. sandbox.op keeps Start
+// and the goroutine of a stop apart. It and task.Manager's lock are taken before mu.
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,9 +99,8 @@ func New(tasks *task.Manager, newPod NewPod) *Controller {
 // CreateRequest is CreateSandbox.
 type CreateRequest struct {
 	ID          string
-	Bundle      string            // absolute path
-	NetNS       string            // path of the network namespace; empty for that of Config
-	Config      *pod.Config       // nil: it is the bundle's config.json
+	Bundle      string // absolute path
+	Config      pod.Config
 	Annotations map[string]string // added to those of Config
 }
 
@@ -118,10 +116,13 @@ func (c *Controller) Create(ctx context.Context, r CreateRequest) error {
 }
 
 func (c *Controller) create(ctx context.Context, r CreateRequest) (err error) {
-	config, err := r.podConfig()
-	if err != nil {
-		return err
+	if !filepath.IsAbs(r.Bundle) {
+		return fmt.Errorf("bundle %q: must be an absolute path: %w", r.Bundle, errdefs.ErrInvalidArgument)
 	}
+	config := r.Config
+	config.Annotations = map[string]string{}
+	maps.Copy(config.Annotations, r.Annotations)
+	maps.Copy(config.Annotations, r.Config.Annotations)
 	if err := c.tasks.CheckAnnotations(config.Annotations); err != nil {
 		return err
 	}
@@ -148,29 +149,6 @@ func (c *Controller) create(ctx context.Context, r CreateRequest) (err error) {
 	defer c.mu.Unlock()
 	p.pod, p.stage, created = made, Created, true
 	return nil
-}
-
-// podConfig returns the configuration in the request, or in the bundle if the request has none.
-func (r *CreateRequest) podConfig() (config pod.Config, err error) {
-	if !filepath.IsAbs(r.Bundle) {
-		return config, fmt.Errorf("bundle %q: must be an absolute path: %w", r.Bundle, errdefs.ErrInvalidArgument)
-	}
-	if r.Config != nil {
-		config = *r.Config
-	} else {
-		spec, err := task.ReadSpec(r.Bundle)
-		if err != nil {
-			return config, fmt.Errorf("no PodSandboxConfig in the request, and %w", err)
-		}
-		if config, err = pod.ConfigFromSpec(spec); err != nil {
-			return config, err
-		}
-	}
-	annotations := map[string]string{}
-	maps.Copy(annotations, r.Annotations)
-	maps.Copy(annotations, config.Annotations)
-	config.Annotations, config.NetNS = annotations, cmp.Or(r.NetNS, config.NetNS)
-	return config, nil
 }
 
 func (c *Controller) get(sandboxID string) (*sandbox, error) {

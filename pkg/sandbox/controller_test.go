@@ -108,7 +108,7 @@ func (p *fakePod) die() {
 func newController(t *testing.T, e *processtest.Runtime) (*Controller, *fakePod, CreateRequest) {
 	t.Helper()
 	p := newFakePod()
-	r := CreateRequest{ID: "s", Bundle: testx.NewBundle(t, nil), Config: &pod.Config{}}
+	r := CreateRequest{ID: "s", Bundle: testx.NewBundle(t, nil), Config: pod.Config{}}
 	return New(newTasks(t, e, func(event.Event) {}), p.make), p, r
 }
 
@@ -247,14 +247,8 @@ func TestCreate_Refuses(t *testing.T) {
 		{"an id that is a path", func(_ *testing.T, r *CreateRequest) { r.ID = "../x" }, []string{"sandbox id", "../x"}},
 		{"no id", func(_ *testing.T, r *CreateRequest) { r.ID = "" }, []string{"sandbox id"}},
 		{"a relative bundle", func(_ *testing.T, r *CreateRequest) { r.Bundle = "b" }, []string{"bundle", `"b"`}},
-		{"no configuration at all", func(_ *testing.T, r *CreateRequest) { r.Config = nil }, []string{"no PodSandboxConfig in the request", specFile}},
-		{"a broken configuration", func(t *testing.T, r *CreateRequest) {
-			t.Helper()
-			r.Config = nil
-			testx.Must(t, os.WriteFile(filepath.Join(r.Bundle, specFile), []byte("{half"), 0o600))
-		}, []string{specFile}},
 		{"an annotation of ours that there is not", func(_ *testing.T, r *CreateRequest) {
-			r.Config = &pod.Config{Annotations: map[string]string{"io.containerd.sandbox.v1/shm-sice": "1Gi"}}
+			r.Config = pod.Config{Annotations: map[string]string{"io.containerd.sandbox.v1/shm-sice": "1Gi"}}
 		}, []string{"annotations", "shm-sice", pod.ShmSizeAnnotation}},
 		{"what pkg/pod refuses", func(*testing.T, *CreateRequest) {}, []string{"netns_path"}},
 	} {
@@ -276,20 +270,15 @@ func TestCreate_Refuses(t *testing.T) {
 }
 
 func TestCreate_PassesOnWhatIsAsked(t *testing.T) {
-	spec := goodSpec()
-	spec.Hostname = "h"
-	spec.Annotations = map[string]string{"a": "of the file"}
-	spec.Linux.CgroupsPath = "pods.slice:x:s"
-	spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.NetworkNamespace, Path: "/netns"}}
 	s, p, r := newController(t, newRuntime())
-	r.Config, r.Bundle = nil, testx.NewBundle(t, spec)
+	r.Config = pod.Config{Hostname: "h", NetNS: "/netns", Annotations: map[string]string{"a": "of the pod"}}
 	r.Annotations = map[string]string{"a": "of the request", "b": "too"}
 	testx.Must(t, s.Create(t.Context(), r))
 	got := p.request
 	if got.ID != "s" || got.Bundle != r.Bundle || got.Config.NetNS != "/netns" || got.Config.Hostname != "h" {
 		t.Errorf("request = %+v", got)
 	}
-	if diff := cmp.Diff(map[string]string{"a": "of the file", "b": "too"}, got.Config.Annotations); diff != "" {
+	if diff := cmp.Diff(map[string]string{"a": "of the pod", "b": "too"}, got.Config.Annotations); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
 }
@@ -374,7 +363,7 @@ func TestCreate_PanicLeavesNoPod(t *testing.T) {
 				t.Error("the panic was lost")
 			}
 		}()
-		_ = c.Create(t.Context(), CreateRequest{ID: "s", Bundle: bundle, Config: &pod.Config{}})
+		_ = c.Create(t.Context(), CreateRequest{ID: "s", Bundle: bundle, Config: pod.Config{}})
 	}()
 	testx.Must(t, c.Shutdown(t.Context(), "s"))
 	if !testx.Closed(tasks.Done()) {

@@ -122,16 +122,10 @@ func (c *Controller) Shutdown(ctx context.Context, sandboxID string) error {
 	if err != nil {
 		return err // another Shutdown was faster
 	}
-	p.op.Lock() // nobody holds it for long: the pod is stopped
-	defer p.op.Unlock()
-	err = p.pod.Close() // once more, since the cgroups of the containers are gone now
 	c.mu.Lock()
 	pid, exit := p.pid, p.exit
 	c.mu.Unlock()
-	if err != nil {
-		exit = nil
-	}
-	if err := errors.Join(err, c.tasks.ShutdownPod(pid, exit)); err != nil {
+	if err := c.tasks.ShutdownPod(pid, exit); err != nil {
 		log.L.WithError(err).WithField("sandbox", sandboxID).Warn("the delete command has to remove what is left of the pod")
 	}
 	c.sandbox.Store(nil)

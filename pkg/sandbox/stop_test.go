@@ -320,8 +320,7 @@ func TestShutdown_EndsAll(t *testing.T) {
 	if !testx.Closed(s.tasks.Done()) {
 		t.Error("the shim does not end")
 	}
-	// Once when it is stopped, once when its containers are gone too.
-	if got, want := p.log(), "create start adapt adapt close close"; got != want {
+	if got, want := p.log(), "create start adapt adapt close"; got != want {
 		t.Errorf("calls of the pod = %q, want %q", got, want)
 	}
 	if got, want := testx.Files(t, bundle), rootfsDir; got != want {
@@ -418,28 +417,17 @@ func TestStop_AgainstCreate(t *testing.T) {
 	}
 }
 
-// If something may be left of the pod, the delete command looks for it, and needs the files that say what.
-func TestShutdown_LeavesToDeleteWhatCloseDoesNot(t *testing.T) {
-	for _, failure := range []error{nil, errors.New("busy")} {
-		s, p, r := newController(t, newRuntime())
-		answer := ""
-		s.tasks.KeepIndex("s", r.Bundle, "/the/socket", func(pid int, exit process.Exit) ([]byte, error) {
-			answer = fmt.Sprintf("pid %d, status %d", pid, exit.Status)
-			return []byte(answer), nil
-		})
-		testx.Must(t, s.Create(t.Context(), r))
-		started, err := s.Start(t.Context(), "s")
-		testx.Must(t, err)
-		testx.Must(t, s.Stop(t.Context(), "s", 0))
-		p.fail("close", failure)
-		testx.Must(t, s.Shutdown(t.Context(), "s"))
-		if !testx.Closed(s.tasks.Done()) {
-			t.Errorf("with the error %v of Close, the shim does not end", failure)
-		}
-		want := fmt.Sprintf("pid %d, status 0", started.Pid)
-		text, err := os.ReadFile(filepath.Join(r.Bundle, "shim.json"))
-		if left := strings.HasSuffix(string(text), "\x00"+want); left != (failure == nil) || left && answer != want || err != nil {
-			t.Errorf("with the error %v of Close, shim.json = %q, %v, answer %q", failure, text, err, answer)
-		}
+func TestShutdown_LeavesTheAnswerOfDelete(t *testing.T) {
+	s, _, r := newController(t, newRuntime())
+	s.tasks.KeepIndex("s", r.Bundle, "/the/socket", func(pid int, exit process.Exit) ([]byte, error) {
+		return fmt.Appendf(nil, "pid %d, status %d", pid, exit.Status), nil
+	})
+	testx.Must(t, s.Create(t.Context(), r))
+	started, err := s.Start(t.Context(), "s")
+	testx.Must(t, err)
+	testx.Must(t, s.Shutdown(t.Context(), "s"))
+	want := fmt.Sprintf("\x00pid %d, status 0", started.Pid)
+	if text, err := os.ReadFile(filepath.Join(r.Bundle, "shim.json")); !strings.HasSuffix(string(text), want) || err != nil {
+		t.Errorf("shim.json = %q, %v, want %q at its end", text, err, want)
 	}
 }

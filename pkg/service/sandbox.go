@@ -80,12 +80,14 @@ func decode(request []byte, fields ...any) error {
 
 func (s *sandboxService) Create(ctx context.Context, id string, request []byte) ([]byte, error) {
 	r := sandbox.CreateRequest{ID: id}
+	var netNS string
 	var options anypb.Any
 	var rootfs []*types.Mount
 	// 2 bundle_path, 3 rootfs, 4 options, 5 netns_path, 6 annotations
-	err := decode(request, nil, &r.Bundle, &rootfs, &options, &r.NetNS, &r.Annotations)
+	err := decode(request, nil, &r.Bundle, &rootfs, &options, &netNS, &r.Annotations)
 	if err == nil {
 		r.Config, err = podConfig(&options)
+		r.Config.NetNS = netNS
 	}
 	if err == nil && len(rootfs) > 0 {
 		err = fmt.Errorf("rootfs %s: must be empty, since a sandbox of this shim runs no program: %w",
@@ -180,21 +182,20 @@ func (s *sandboxService) Metrics(_ context.Context, id string, _ []byte) ([]byte
 
 const podConfigName = "runtime.v1.PodSandboxConfig" // CRI's
 
-// podConfig reads the options of a CreateSandbox, nil if there are none: the configuration is then in the bundle.
-func podConfig(options *anypb.Any) (*pod.Config, error) {
+// podConfig reads the options of a CreateSandbox. Without any, as from ctr, the pod has the defaults of CRI.
+func podConfig(options *anypb.Any) (pod.Config, error) {
 	url := options.TypeUrl
 	if url == "" && len(options.Value) == 0 {
-		return nil, nil
+		return pod.Config{PID: pod.ModeContainer}, nil
 	}
 	if url[strings.LastIndexByte(url, '/')+1:] != podConfigName {
-		return nil, fmt.Errorf("options: type %q: want %s, or none and a config.json in the bundle: %w",
-			url, podConfigName, errdefs.ErrInvalidArgument)
+		return pod.Config{}, fmt.Errorf("options: type %q: want %s: %w", url, podConfigName, errdefs.ErrInvalidArgument)
 	}
 	config, err := pod.DecodeConfig(options.Value)
 	if err != nil {
 		err = fmt.Errorf("options: %w", err)
 	}
-	return &config, err
+	return config, err
 }
 
 // podInfo returns the info of a verbose SandboxStatus. CRI decodes its value of "info" and encodes it again.

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -198,7 +197,6 @@ func TestCreateSandbox_RefusesOptions(t *testing.T) {
 			},
 			[]string{"options", "PodSandboxConfig"},
 		},
-		{"that are none, without config.json", &api.CreateSandboxRequest{}, []string{"PodSandboxConfig", "config.json"}},
 		{"with a root file system", &api.CreateSandboxRequest{Options: podOptions(t), Rootfs: []*types.Mount{{Source: "/image"}}}, []string{"rootfs", "/image"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -213,13 +211,13 @@ func TestCreateSandbox_RefusesOptions(t *testing.T) {
 	}
 }
 
-func TestCreateSandbox_ConfigurationInTheBundle(t *testing.T) {
+func TestCreateSandbox_WithoutOptionsHasTheDefaults(t *testing.T) {
 	w := newEnv(t, sandboxServiceName)
-	bundle := newBundle(t)
-	testx.Must(t, os.WriteFile(filepath.Join(bundle, "config.json"), []byte(`{"hostname": "of the file"}`), 0o600))
-	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: bundle}, &api.CreateSandboxResponse{})
-	if got := w.pod.request.Config.Hostname; got != "of the file" {
-		t.Errorf("hostname = %q", got)
+	r := &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), NetnsPath: "/netns"}
+	w.must("CreateSandbox", r, &api.CreateSandboxResponse{})
+	want := pod.Config{PID: pod.ModeContainer, NetNS: "/netns", Annotations: map[string]string{}}
+	if diff := cmp.Diff(want, w.pod.request.Config); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
 }
 
