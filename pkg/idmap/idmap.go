@@ -5,10 +5,8 @@
 package idmap
 
 import (
-	"fmt"
 	"slices"
 
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -30,26 +28,4 @@ func hostRoot(list []specs.LinuxIDMapping) int {
 		return 0
 	}
 	return int(list[i].HostID)
-}
-
-// Check refuses mappings that the kernel would refuse: it names neither the file nor the lines.
-func Check(field string, list []specs.LinuxIDMapping) error {
-	const most = 340 // UID_GID_MAP_MAX_EXTENTS
-	if len(list) > most {
-		return fmt.Errorf("%s: has %d mappings: can have %d: %w", field, len(list), most, errdefs.ErrInvalidArgument)
-	}
-	for i, m := range list {
-		overlaps := func(o specs.LinuxIDMapping) bool {
-			return overlap(m.ContainerID, m.Size, o.ContainerID, o.Size) || overlap(m.HostID, m.Size, o.HostID, o.Size)
-		}
-		if m.Size == 0 || slices.ContainsFunc(list[:i], overlaps) {
-			return fmt.Errorf("%s[%d] containerID %d hostID %d size %d: must map an id, and none twice: %w",
-				field, i, m.ContainerID, m.HostID, m.Size, errdefs.ErrInvalidArgument)
-		}
-	}
-	return nil
-}
-
-func overlap(a, sizeA, b, sizeB uint32) bool {
-	return uint64(a) < uint64(b)+uint64(sizeB) && uint64(b) < uint64(a)+uint64(sizeA)
 }

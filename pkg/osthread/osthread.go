@@ -9,14 +9,7 @@
 // a time. A program that does not call Main must not call [Run]. There is no lock.
 package osthread
 
-import (
-	"context"
-	"fmt"
-	"runtime"
-	"runtime/debug"
-
-	"github.com/containerd/errdefs"
-)
+import "runtime"
 
 func init() { runtime.LockOSThread() }
 
@@ -32,51 +25,30 @@ func Run(f func() error) error {
 }
 
 // Thread is the process's first thread.
-type Thread struct {
-	calls chan func()
-	ended chan struct{} // closed when Main's function has returned
-}
+type Thread struct{ calls chan func() }
 
 // Main runs f on another goroutine, serves the Thread until f returns, and returns f's result. Only main calls it.
 func Main[T any](f func(*Thread) T) T {
-	t := &Thread{calls: make(chan func()), ended: make(chan struct{})}
+	t := &Thread{calls: make(chan func())}
+	ended := make(chan struct{})
 	var result T
 	go func() { // ends with f, and Main with it
-		defer close(t.ended)
+		defer close(ended)
 		result = f(t)
 	}()
 	for {
 		select {
 		case call := <-t.calls:
 			call()
-		case <-t.ended:
+		case <-ended:
 			return result
 		}
 	}
 }
 
-// recovered calls f, and returns a panic of f as an error: on the main goroutine it would end the process.
-func recovered(f func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s: %w", p, debug.Stack(), errdefs.ErrInternal)
-		}
-	}()
-	return f()
-}
-
-// Do runs f on the thread. ctx bounds the wait for its turn. After the end of Main the error is errdefs.ErrUnavailable.
-func (t *Thread) Do(ctx context.Context, f func() error) error {
+// Do runs f on the thread. It does not return after the end of Main, which is that of the program.
+func (t *Thread) Do(f func() error) error {
 	done := make(chan error, 1)
-	if ctx.Err() != nil { // select would choose at random
-		return fmt.Errorf("wait for the main thread: %w", context.Cause(ctx))
-	}
-	select {
-	case t.calls <- func() { done <- recovered(f) }:
-		return <-done
-	case <-t.ended:
-		return fmt.Errorf("run on the main thread: the shim ends: %w", errdefs.ErrUnavailable)
-	case <-ctx.Done():
-		return fmt.Errorf("wait for the main thread: %w", context.Cause(ctx))
-	}
+	t.calls <- func() { done <- f() }
+	return <-done
 }

@@ -4,17 +4,14 @@
 package osthread
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 
-	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,15 +37,15 @@ func play(how string) int {
 	case "exit":
 		os.Exit(4)
 	case "exit on the main thread":
-		_ = thread.Do(context.Background(), func() error { os.Exit(5); return nil }) // it does not return
+		_ = thread.Do(func() error { os.Exit(5); return nil }) // it does not return
 	case "panic":
 		go func() { panic("in a goroutine") }()
 		select {}
 	case "end of the goroutine":
 		runtime.Goexit()
 	case "killed while the main thread is busy":
-		go func() { _ = thread.Do(context.Background(), func() error { select {} }) }() // ends with the process
-		_ = unix.Kill(os.Getpid(), unix.SIGKILL)                                        // cannot fail
+		go func() { _ = thread.Do(func() error { select {} }) }() // ends with the process
+		_ = unix.Kill(os.Getpid(), unix.SIGKILL)                  // cannot fail
 		select {}
 	}
 	return 1
@@ -80,7 +77,7 @@ func TestDo_RunsOnTheFirstThread(t *testing.T) {
 	}
 	var tids []int
 	for range 3 {
-		if err := thread.Do(t.Context(), func() error { tids = append(tids, unix.Gettid()); return nil }); err != nil {
+		if err := thread.Do(func() error { tids = append(tids, unix.Gettid()); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,55 +88,8 @@ func TestDo_RunsOnTheFirstThread(t *testing.T) {
 
 func TestDo_ReturnsTheError(t *testing.T) {
 	want := errors.New("no namespace today")
-	if err := thread.Do(t.Context(), func() error { return want }); !errors.Is(err, want) {
+	if err := thread.Do(func() error { return want }); !errors.Is(err, want) {
 		t.Errorf("Do = %v, want %v", err, want)
-	}
-	if err := thread.Do(t.Context(), func() error { panic("there") }); !errdefs.IsInternal(err) || !strings.Contains(err.Error(), "panic: there") {
-		t.Errorf("Do of what panics = %v, want the panic as %v", err, errdefs.ErrInternal)
-	}
-	if err := thread.Do(t.Context(), func() error { return nil }); err != nil {
-		t.Errorf("Do after a panic = %v", err)
-	}
-}
-
-func TestDo_ContextBoundsTheWait(t *testing.T) {
-	began, leave := make(chan struct{}), make(chan struct{})
-	first := make(chan error, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { first <- thread.Do(ctx, func() error { close(began); <-leave; return nil }) }()
-	<-began
-	waiting := make(chan error, 1)
-	go func() { waiting <- thread.Do(ctx, func() error { t.Error("ran after its context ended"); return nil }) }()
-	cancel()
-	if err := <-waiting; !errors.Is(err, context.Canceled) {
-		t.Errorf("Do that waits = %v, want %v", err, context.Canceled)
-	}
-	select {
-	case err := <-first:
-		t.Errorf("Do under way ended with its context: %v", err)
-	default:
-	}
-	close(leave)
-	if err := <-first; err != nil {
-		t.Errorf("Do under way = %v", err)
-	}
-	if err := thread.Do(ctx, func() error { t.Error("ran with a context that had ended"); return nil }); !errors.Is(err, context.Canceled) {
-		t.Errorf("Do = %v, want %v", err, context.Canceled)
-	}
-}
-
-func TestDo_FailsAfterTheEnd(t *testing.T) {
-	var after *Thread
-	code := 0
-	err := thread.Do(t.Context(), func() error { // Main is for the main goroutine
-		code = Main(func(t *Thread) int { after = t; return 9 })
-		return nil
-	})
-	if err != nil || code != 9 {
-		t.Errorf("Main = %d, %v, want 9", code, err)
-	}
-	if err := after.Do(t.Context(), func() error { return nil }); !errdefs.IsUnavailable(err) {
-		t.Errorf("Do after the end = %v, want %v", err, errdefs.ErrUnavailable)
 	}
 }
 

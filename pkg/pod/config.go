@@ -82,9 +82,6 @@ func (c *Config) addDefaultSysctls() {
 	if c.User == nil && !userns.RunningInUserNS() { // the groups are not all mapped there
 		defaults["net.ipv4.ping_group_range"] = "0 2147483647"
 	}
-	for key := range c.Sysctls {
-		delete(defaults, sysctlName(key))
-	}
 	maps.Copy(defaults, c.Sysctls)
 	c.Sysctls = defaults
 }

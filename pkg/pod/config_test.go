@@ -72,8 +72,8 @@ func TestDecodeConfig_AddsTheDefaultsOfCRI(t *testing.T) {
 		"a network of the pod's": {nil, map[string]string{
 			"net.ipv4.ip_unprivileged_port_start": "0", "net.ipv4.ping_group_range": "0 2147483647",
 		}},
-		"what the pod says": {&cri.LinuxPodSandboxConfig{Sysctls: map[string]string{"net/ipv4/ping_group_range": "1 0"}}, map[string]string{
-			"net.ipv4.ip_unprivileged_port_start": "0", "net/ipv4/ping_group_range": "1 0",
+		"what the pod says": {&cri.LinuxPodSandboxConfig{Sysctls: map[string]string{"net.ipv4.ping_group_range": "1 0"}}, map[string]string{
+			"net.ipv4.ip_unprivileged_port_start": "0", "net.ipv4.ping_group_range": "1 0",
 		}},
 		"users of the pod's": {withNamespaces(&cri.NamespaceOption{UsernsOptions: user}), map[string]string{
 			"net.ipv4.ip_unprivileged_port_start": "0",
@@ -128,7 +128,7 @@ func FuzzDecodeConfig(f *testing.F) {
 			return
 		}
 		for key := range maps.Keys(c.Sysctls) {
-			if path := sysctlPath(sysctlName(key)); !strings.HasPrefix(path, "/proc/sys/") || slices.Contains(strings.Split(path, "/"), "..") {
+			if path := sysctlPath(key); !strings.HasPrefix(path, "/proc/sys/") || slices.Contains(strings.Split(path, "/"), "..") {
 				t.Errorf("sysctl %q is at %q", key, path)
 			}
 		}

@@ -57,7 +57,7 @@ func startHolder(ctx context.Context, c holderConfig, t *osthread.Thread, reaper
 		return nil, err
 	}
 	var run *native.Run
-	err = t.Do(ctx, func() (err error) {
+	err = t.Do(func() (err error) {
 		// The main thread lives as long as the shim does, and so does its child.
 		run, err = program.Start(reaper, [3]*os.File{}, c.Net, c.User)
 		return err

@@ -5,7 +5,6 @@ package pod
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/containerd/containerd/v2/pkg/sys"
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -22,37 +20,8 @@ import (
 	"sandbox.internal/shim/pkg/osthread"
 )
 
-// openNetNS opens the network namespace at path. The host's is refused: a pod that is to use it has ModeNode.
-func openNetNS(path string) (*os.File, error) {
-	file, err := os.Open(path)
-	if err == nil {
-		host, hostErr := isHosts(file, "net")
-		if err = hostErr; host {
-			err = errors.New("must not be the host's: for the host network use the namespace mode NODE")
-		}
-	}
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("network namespace: %w: %w", err, errdefs.ErrNotFound)
-	case err != nil:
-		_ = file.Close() // nothing was written; nil is none
-		return nil, invalidf("network namespace %q: %w", path, err)
-	}
-	return file, nil
-}
-
 // hostNamespace returns the path of a namespace of the host, which is that of any thread but the main one.
 func hostNamespace(name string) string { return "/proc/thread-self/ns/" + name }
-
-// isHosts reports whether file is the host's namespace of this name.
-func isHosts(file *os.File, name string) (bool, error) {
-	info, err := file.Stat()
-	if err != nil {
-		return false, err
-	}
-	hosts, err := os.Stat(hostNamespace(name))
-	return err == nil && os.SameFile(info, hosts), err
-}
 
 // ownerOf opens the user namespace that owns the network namespace. It returns nil for the host's, and for no network.
 func ownerOf(network *os.File) (*os.File, error) {
@@ -63,8 +32,11 @@ func ownerOf(network *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network namespace %q: %w", network.Name(), err)
 	}
-	if host, err := isHosts(owner, "user"); err != nil || host {
-		return nil, errors.Join(err, owner.Close())
+	owners, err := owner.Stat()
+	hosts, hostErr := os.Stat(hostNamespace("user"))
+	if err = errors.Join(err, hostErr); err != nil || os.SameFile(owners, hosts) {
+		_ = owner.Close() // nothing was written
+		return nil, err
 	}
 	return owner, nil
 }
@@ -116,28 +88,21 @@ func enterHostNamespaces(main *osthread.Thread) error {
 	for _, name := range []string{"net", "ipc", "uts"} {
 		file, err := os.Open(hostNamespace(name))
 		if err == nil {
-			err = main.Do(context.Background(), func() error { return setns(file, 0) })
+			err = main.Do(func() error { return setns(file, 0) })
 			_ = file.Close() // nothing was written
 		}
-		if !errdefs.IsUnavailable(err) { // else the process ends, and its namespaces with it
-			errs = append(errs, err)
-		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
 // checkMappings refuses mappings without a root, which owns the pod's files. The kernel checks the rest.
 func checkMappings(u *idmap.Mappings) error {
-	if u == nil {
-		return nil
+	hasRoot := func(list []specs.LinuxIDMapping) bool {
+		return slices.ContainsFunc(list, func(m specs.LinuxIDMapping) bool { return m.ContainerID == 0 })
 	}
-	for _, m := range []struct {
-		id   string
-		list []specs.LinuxIDMapping
-	}{{"uid", u.UIDs}, {"gid", u.GIDs}} {
-		if !slices.ContainsFunc(m.list, func(l specs.LinuxIDMapping) bool { return l.ContainerID == 0 }) {
-			return invalidf("userns_options.%ss %v: must map %s 0", m.id, m.list, m.id)
-		}
+	if u != nil && (!hasRoot(u.UIDs) || !hasRoot(u.GIDs)) {
+		return invalidf("userns_options: uids %v, gids %v: must map uid 0 and gid 0", u.UIDs, u.GIDs)
 	}
 	return nil
 }
@@ -160,25 +125,16 @@ var ipcSysctls = []string{
 	"kernel.shm_rmid_forced", "kernel.shmall", "kernel.shmmax", "kernel.shmmni",
 }
 
-var swapSeparators = strings.NewReplacer(".", "/", "/", ".")
-
-// sysctlName returns a key with dots between its elements. In a key whose first separator is a slash, slashes separate,
-// and an element can contain dots (sysctl.d(5)).
-func sysctlName(key string) string {
-	if i := strings.IndexAny(key, "./"); i < 0 || key[i] == '.' {
-		return key
-	}
-	return swapSeparators.Replace(key)
+// sysctlPath returns the file of a sysctl. A slash in its name is a dot in the file's (sysctl.d(5)).
+func sysctlPath(name string) string {
+	return "/proc/sys/" + strings.NewReplacer(".", "/", "/", ".").Replace(name)
 }
-
-// sysctlPath returns the file of a sysctlName.
-func sysctlPath(name string) string { return "/proc/sys/" + swapSeparators.Replace(name) }
 
 // checkSysctls refuses sysctls that belong to no namespace, or to one of the host. The rules are those of libcontainer
 // (configs/validate) and Kubernetes, but user.* is refused, which libcontainer allows in a user namespace.
 func checkSysctls(c Config) error {
-	for key, value := range c.Sysctls {
-		name, owner := sysctlName(key), ModeNode
+	for name, value := range c.Sysctls {
+		owner := ModeNode
 		switch {
 		case slices.Contains(ipcSysctls, name) || strings.HasPrefix(name, "fs.mqueue."):
 			owner = c.IPC
@@ -186,7 +142,7 @@ func checkSysctls(c Config) error {
 			owner = c.Network
 		}
 		if path := sysctlPath(name); owner == ModeNode || filepath.Clean(path) != path {
-			return invalidf("sysctl %q = %q: must be one of a network, IPC or UTS namespace of the pod", key, value)
+			return invalidf("sysctl %q = %q: must be one of a network, IPC or UTS namespace of the pod", name, value)
 		}
 	}
 	return nil
@@ -215,7 +171,7 @@ func writeSysctls(sysctls map[string]string, root int) error {
 }
 
 func writeSysctl(key, value string) error {
-	f, err := os.OpenFile(sysctlPath(sysctlName(key)), os.O_WRONLY, 0)
+	f, err := os.OpenFile(sysctlPath(key), os.O_WRONLY, 0)
 	if err == nil {
 		_, err = f.WriteString(value)
 		err = errors.Join(err, f.Close())

@@ -72,8 +72,8 @@ func Create(ctx context.Context, r Request, t *osthread.Thread) (_ *Pod, err err
 		return nil, err
 	}
 	if r.Config.NetNS != "" {
-		if p.network, err = openNetNS(r.Config.NetNS); err != nil {
-			return nil, err
+		if p.network, err = os.Open(r.Config.NetNS); err != nil {
+			return nil, invalidf("network namespace: %w", err)
 		}
 	}
 	if err := makeFiles(r.Bundle, r.Config, shmSize, p.mountLabel); err != nil {
@@ -98,7 +98,7 @@ func (p *Pod) Start(ctx context.Context) (err error) {
 		err = p.startProcess(ctx)
 	} else {
 		p.onMainThread = true // even if it fails halfway
-		err = p.thread.Do(ctx, func() error { return enterNamespaces(p.network, p.cloneFlags(), p.Config.Hostname) })
+		err = p.thread.Do(func() error { return enterNamespaces(p.network, p.cloneFlags(), p.Config.Hostname) })
 	}
 	if err != nil {
 		return err

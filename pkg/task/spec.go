@@ -18,7 +18,6 @@ import (
 	json "github.com/go-json-experiment/json/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/resources"
 )
 
@@ -75,8 +74,6 @@ func checkSpecOn(spec *specs.Spec, h resources.Host) error {
 	return cmp.Or(
 		checkStrings("", withoutAnnotations),
 		checkMounts(spec.Mounts),
-		idmap.Check("linux.uidMappings", spec.Linux.UIDMappings),
-		idmap.Check("linux.gidMappings", spec.Linux.GIDMappings),
 		checkProcess("process", spec.Process),
 		resources.Check(spec.Linux.Resources, h),
 	)
