@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -28,7 +27,7 @@ var childHierarchies = []string{"", "freezer", "pids", "cpuacct", "memory"}
 func (c *Cgroup) MakeChild(name string) (*Cgroup, error) {
 	paths := make(map[string]string)
 	for _, controller := range childHierarchies {
-		if dir := c.paths[controller]; dir != "" && countsChildren(controller, dir) {
+		if dir := c.paths[controller]; dir != "" {
 			paths[controller] = filepath.Join(dir, name)
 		}
 	}
@@ -48,16 +47,6 @@ func (c *Cgroup) MakeChild(name string) (*Cgroup, error) {
 		}
 	}
 	return child, nil
-}
-
-// countsChildren reports whether the processes of a child count in dir too. Before Linux 5.11 those of a v1 memory
-// cgroup may not, and would escape its limit.
-func countsChildren(controller, dir string) bool {
-	if controller != "memory" {
-		return true
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "memory.use_hierarchy"))
-	return err != nil || string(text) != "0\n" // no such file: v2, or a kernel that always counts
 }
 
 // ChildPaths returns the paths of c for a process in child, which MakeChild made with this name.
@@ -92,7 +81,7 @@ func (c *Cgroup) Delegate(leaf string) (err error) {
 	}
 	for _, controller := range []string{"memory", "pids"} {
 		err := Write(c.File("cgroup.subtree_control"), "+"+controller)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // c does not have the controller, see CanLimit
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // c does not have the controller: a limit that needs it fails
 			return err
 		}
 	}
@@ -117,22 +106,6 @@ func (c *Cgroup) moveAll(dir string) error {
 			}
 		}
 	}
-}
-
-// CPUTimeController is the controller of v1 from which Usage gets the CPU time. On v2 each cgroup counts it.
-const CPUTimeController = "cpuacct"
-
-// CanLimit reports whether a controller is available to children that MakeChild makes.
-func (c *Cgroup) CanLimit(controller string) bool {
-	if !c.unified {
-		dir := c.paths[controller]
-		return dir != "" && countsChildren(controller, dir)
-	}
-	if controller == CPUTimeController {
-		return true
-	}
-	given, err := os.ReadFile(c.File("cgroup.subtree_control"))
-	return err == nil && slices.Contains(strings.Fields(string(given)), controller)
 }
 
 // LimitMemory limits memory to a number of bytes, without swap. An OOM kill ends all processes on v2, one on v1.
@@ -172,7 +145,7 @@ func (c *Cgroup) set(file string, n int64) error {
 // Usage is the use of a cgroup since it was made.
 type Usage struct {
 	CPU    time.Duration
-	Memory uint64 // the peak in bytes; 0 where it is not counted, see MakeChild
+	Memory uint64 // the peak in bytes; 0 where it is not counted
 }
 
 // Usage reads the usage. If the cgroup is gone, the error is errdefs.ErrNotFound.

@@ -70,21 +70,6 @@ func TestMakeChild_LeavesNothingWhenItFails(t *testing.T) {
 	}
 }
 
-func TestMakeChild_StaysInAMemoryCgroupThatDoesNotCountChildren(t *testing.T) {
-	for hierarchy, want := range map[string]bool{"0\n": false, "1\n": true} {
-		root := t.TempDir()
-		c := New(map[string]string{"memory": root + "/memory", "pids": root + "/pids"})
-		testx.Must(t, os.Mkdir(root+"/pids", 0o755))
-		testx.Write(t, filepath.Join(root, "memory/memory.use_hierarchy"), hierarchy)
-		if _, err := c.MakeChild("n1"); err != nil {
-			t.Fatal(err)
-		}
-		if got := exists(filepath.Join(root, "memory/n1")); got != want || !exists(filepath.Join(root, "pids/n1")) {
-			t.Errorf("memory.use_hierarchy %q: nested there: %t, want %t", hierarchy, got, want)
-		}
-	}
-}
-
 func TestDelegate_LimitsChildren(t *testing.T) {
 	for name, makeCgroup := range map[string]func(testing.TB) *Cgroup{"v1": makeV1, "v2": makeV2} {
 		t.Run(name, func(t *testing.T) {
@@ -96,15 +81,7 @@ func TestDelegate_LimitsChildren(t *testing.T) {
 				testx.Must(t, Write("/sys/fs/cgroup/cgroup.subtree_control", "+memory +pids +cpu"))
 			}
 			p := start(t, c, "read x")
-			if c.unified && c.CanLimit("memory") {
-				t.Error("children can be limited before Delegate")
-			}
 			testx.Must(t, c.Delegate("leaf"))
-			for controller, want := range map[string]bool{"memory": true, "pids": true, "hugetlb": false} {
-				if got := c.CanLimit(controller); got != want {
-					t.Errorf("CanLimit(%s) = %t", controller, got)
-				}
-			}
 			if pids, err := c.Procs(); err != nil || !slices.Contains(pids, p.Process.Pid) {
 				t.Errorf("Procs = %v, %v, want %d in it", pids, err, p.Process.Pid)
 			}

@@ -12,7 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
+	"sync/atomic"
 
 	"github.com/containerd/log"
 	"github.com/opencontainers/cgroups"
@@ -57,8 +57,9 @@ type container struct {
 
 	libcontainerExec chan struct{} // holds one while libcontainer starts an exec: a lock with a context
 
-	filter     func() (*filter.Filter, error) // the seccomp filter of init and execs, looked up by the first
-	execGroups *execGroups
+	filter func() (*filter.Filter, error) // the seccomp filter of init and execs, looked up by the first
+
+	lastExecGroup atomic.Int64 // number in the name of the last cgroup of an exec
 }
 
 // newContainer makes a container without a process: its state directory. It refuses a cgroup in which a process is, for
@@ -110,7 +111,6 @@ func (c *container) useCgroupOfState() error {
 		c.manager = systemd.NewScope(c.plain, &own)
 	}
 	c.cgroup = cgroup.New(state.CgroupPaths)
-	c.execGroups = &execGroups{parent: c.cgroup, limits: c.config.ExecLimits}
 	return nil
 }
 
@@ -153,7 +153,7 @@ func (c *container) limitRest() error {
 	if err := c.cgroup.LimitDepth(); err != nil { // an old kernel; a shim without root
 		log.L.WithError(err).WithField("container", c.config.ID).Debug("cgroups may be nested without limit")
 	}
-	return c.execGroups.prepare()
+	return c.prepareExecGroups()
 }
 
 func (c *container) Cgroup() *cgroup.Cgroup { return c.cgroup }
@@ -182,26 +182,7 @@ func (c *container) Start() error {
 // fifo is the file in the state directory that says that init waits to be started (runc libcontainer, refreshState).
 func (c *container) fifo() string { return filepath.Join(c.dir(), "exec.fifo") }
 
-func (c *container) AwaitProgram() {
-	if c.gate != nil {
-		c.gate.awaitProgram()
-	}
-}
-
-// initProcess is init as callers see it. Right after Start a signal would end libcontainer's stage, with status 2.
-type initProcess struct {
-	*handle
-	container *container
-}
-
-func (c *container) Init() process.Handle { return initProcess{c.init, c} }
-
-func (i initProcess) Signal(sig syscall.Signal) error {
-	if sig != unix.SIGKILL {
-		i.container.AwaitProgram()
-	}
-	return i.handle.Signal(sig)
-}
+func (c *container) Init() process.Handle { return c.init }
 
 // load returns the container as its state on disk describes it.
 func (c *container) load() (*libcontainer.Container, error) {

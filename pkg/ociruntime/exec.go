@@ -20,11 +20,9 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// Exec first waits until init runs its program, since p may signal process 1.
 func (c *container) Exec(
 	ctx context.Context, p *specs.Process, l *limit.Limits, s *stdio.Streams,
 ) (process.Handle, process.ExecCgroup, error) {
-	c.AwaitProgram()
 	lp, err := translate.Process(p, s)
 	if err != nil {
 		return nil, nil, err
@@ -36,7 +34,7 @@ func (c *container) Exec(
 		}
 		return execProcess{h, c}, nil, nil
 	}
-	group, err := c.execGroups.make(l)
+	group, err := c.newExecGroup(l)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -53,9 +51,9 @@ func (c *container) execIn(
 ) (*limitedExec, error) {
 	h, err := c.startExec(ctx, lp, s, group)
 	if err != nil {
-		return nil, errors.Join(err, c.execGroups.discard(group))
+		return nil, errors.Join(err, group.discard())
 	}
-	return &limitedExec{Handle: h, groups: c.execGroups, group: group}, nil
+	return &limitedExec{Handle: h, group: group}, nil
 }
 
 // execProcess is an exec without a cgroup as callers see it.

@@ -550,7 +550,7 @@ func TestExec_FailureAfterItsProgramBeganLeavesNoProcess(t *testing.T) {
 			change(&config)
 			b := create(t, config).start()
 			c := b.RuntimeContainer.(*container)
-			n, err := c.execGroups.make(config.ExecLimits)
+			n, err := c.newExecGroup(config.ExecLimits)
 			testx.Must(t, err)
 			// One that it has started: to start one itself it would have to win a race.
 			child := exec.Command("sleep", "1000")

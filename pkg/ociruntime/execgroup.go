@@ -5,50 +5,45 @@ package ociruntime
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
-	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/limit"
+	"sandbox.internal/shim/pkg/process"
 )
-
-// execGroups are the cgroups of a container's execs with limits.
-type execGroups struct {
-	parent *cgroup.Cgroup // the container's
-	limits *limit.Limits  // of each exec that has none of its own; nil for none
-
-	mu sync.Mutex // held while cgroups are made and removed, which never blocks
-	// +checklocks:mu
-	last int // number in the name of the last one
-	// +checklocks:mu
-	occupied []*cgroup.Cgroup // of execs that have ended; those that wait longest come first
-}
 
 // initLeaf is the child cgroup, on v2, of a container's processes that are not execs with limits.
 const initLeaf = "init"
 
-// prepare makes limits of execs possible, before any exec runs. It fails if the limits that all execs have are not.
-func (g *execGroups) prepare() error {
-	if g.limits == nil {
+// prepareExecGroups makes limits of execs possible, before any exec runs. It fails if those that all execs have are not.
+func (c *container) prepareExecGroups() error {
+	limits := c.config.ExecLimits
+	if limits == nil {
 		return nil
 	}
-	if !g.parent.Exists() { // the shim is not root, or only in a user namespace
+	if !c.cgroup.Exists() { // the shim is not root, or only in a user namespace
 		return fmt.Errorf("exec-limits: the container has no cgroup: %w", errdefs.ErrFailedPrecondition)
 	}
-	if err := g.parent.Delegate(initLeaf); err != nil {
+	if err := c.cgroup.Delegate(initLeaf); err != nil {
 		return err
 	}
-	if err := canLimit(g.parent, g.limits); err != nil {
+	trial, err := c.newExecGroup(limits)
+	if err != nil {
 		return fmt.Errorf("exec-limits: %w", err)
 	}
-	return nil
+	defer trial.remove()
+	return trial.limitProcesses()
 }
 
-// execGroup is the cgroup of one exec.
+// execGroup is the cgroup of one exec with limits.
 type execGroup struct {
 	*cgroup.Cgroup
 	limits   *limit.Limits
@@ -56,43 +51,36 @@ type execGroup struct {
 	subPaths map[string]string // below the container's, as libcontainer takes them
 }
 
-// make makes a cgroup for an exec with limits. The limit of memory already applies while the exec is started.
-func (g *execGroups) make(l *limit.Limits) (*execGroup, error) {
-	group, err := g.makeDir(l)
+// newExecGroup makes a cgroup for an exec. The limit of memory already applies while the exec is started.
+func (c *container) newExecGroup(l *limit.Limits) (*execGroup, error) {
+	group, err := c.makeExecGroup(l)
 	if err != nil {
 		return nil, fmt.Errorf("cgroup of the exec: %w", err)
 	}
-	if l != g.limits { // which prepare has checked
-		err = canLimit(g.parent, l)
-	}
-	if err == nil && l.Memory != 0 {
-		err = group.LimitMemory(l.Memory)
-	}
-	if err != nil {
-		g.remove(group)
-		return nil, fmt.Errorf("limits of the exec: %w", err)
+	if l.Memory != 0 {
+		if err := group.LimitMemory(l.Memory); err != nil {
+			group.remove()
+			return nil, fmt.Errorf("limits of the exec: %w", err)
+		}
 	}
 	return group, nil
 }
 
-// makeDir skips names of cgroups that the container has made.
-func (g *execGroups) makeDir(l *limit.Limits) (*execGroup, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+// makeExecGroup skips names of cgroups that the container has made.
+func (c *container) makeExecGroup(l *limit.Limits) (*execGroup, error) {
 	for {
-		g.last++
-		name := fmt.Sprintf("exec-%d", g.last)
-		group, err := g.parent.MakeChild(name)
+		name := fmt.Sprintf("exec-%d", c.lastExecGroup.Add(1))
+		group, err := c.cgroup.MakeChild(name)
 		switch {
 		case errdefs.IsAlreadyExists(err):
 			continue
 		case err != nil:
 			return nil, err
 		}
-		paths, subPaths := g.parent.ChildPaths(group, name), map[string]string{}
+		paths, subPaths := c.cgroup.ChildPaths(group, name), map[string]string{}
 		for controller, dir := range paths {
 			// To libcontainer "" means all hierarchies, so in hybrid mode that of v2 is left out.
-			if dir != g.parent.Path(controller) && (controller != "" || group.Unified()) {
+			if dir != c.cgroup.Path(controller) && (controller != "" || group.Unified()) {
 				subPaths[controller] = name
 			}
 		}
@@ -100,53 +88,20 @@ func (g *execGroups) makeDir(l *limit.Limits) (*execGroup, error) {
 	}
 }
 
-const (
-	// emptyTimeout is how long the kernel may take to notice that a cgroup is empty.
-	emptyTimeout = time.Second
-	// triedAgain is how many cgroups of earlier execs are tried again: any number of programs may never end.
-	triedAgain = 8
-)
-
-// remove removes the cgroup of an exec that has ended, and some of those of earlier execs that have become empty since.
-// An occupied cgroup is removed with the container at the latest.
-func (g *execGroups) remove(group *execGroup) {
+// remove removes the cgroup of an exec that has ended. An occupied cgroup is removed with the container.
+func (g *execGroup) remove() {
+	const emptyTimeout = time.Second // the kernel takes a while to notice that a cgroup is empty
 	ctx, cancel := context.WithTimeout(context.Background(), emptyTimeout)
 	defer cancel()
-	err := group.Remove(ctx)
-	cancel() // so that the others are tried once
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	n := min(len(g.occupied), triedAgain)
-	tried := slices.Clone(g.occupied[:n])
-	left := slices.DeleteFunc(tried, func(c *cgroup.Cgroup) bool { return c.Remove(ctx) == nil })
-	g.occupied = append(g.occupied[n:], left...)
-	if err != nil {
-		g.occupied = append(g.occupied, group.Cgroup)
+	if err := g.Remove(ctx); err != nil {
+		log.L.WithError(err).Warn("cgroup of an exec")
 	}
 }
 
 // discard kills all processes of an exec that failed, and removes the cgroup: the program may have run already.
-func (g *execGroups) discard(group *execGroup) error {
-	defer g.remove(group)
-	return group.killAll()
-}
-
-// canLimit returns an error unless what l asks for is possible in children of a container's cgroup.
-func canLimit(c *cgroup.Cgroup, l *limit.Limits) error {
-	for _, needs := range []struct {
-		name, controller string
-		value            int64
-	}{
-		{"memory", "memory", l.Memory},
-		{"pids", "pids", l.Pids},
-		{"cpu-time", cgroup.CPUTimeController, int64(l.CPUTime)},
-	} {
-		if needs.value > 0 && !c.CanLimit(needs.controller) {
-			return fmt.Errorf("limit %s: cgroup %s has no controller %s for execs: %w",
-				needs.name, c, needs.controller, errdefs.ErrFailedPrecondition)
-		}
-	}
-	return nil
+func (g *execGroup) discard() error {
+	defer g.remove()
+	return g.killAll()
 }
 
 // limitProcesses writes the limit of processes, which does not apply to those that start the exec.
@@ -164,3 +119,69 @@ func (g *execGroup) killAll() error {
 	defer cancel()
 	return g.Kill(ctx)
 }
+
+// limitedExec is the first process of an exec with limits. It implements [process.Handle] and [process.ExecCgroup].
+type limitedExec struct {
+	process.Handle
+	group   *execGroup
+	final   atomic.Pointer[process.Usage] // set by Wait
+	account cgroup.Account                // set by Wait
+}
+
+// Signal sends SIGKILL to the whole cgroup, and other signals to the first process.
+func (e *limitedExec) Signal(sig syscall.Signal) error {
+	if err := e.Handle.Signal(sig); err != nil || sig != unix.SIGKILL {
+		return err
+	}
+	const killTimeout = 50 * time.Millisecond // Wait continues the kill
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+	defer cancel()
+	if err := e.group.Kill(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("kill the processes of the exec: %w", err)
+	}
+	return nil
+}
+
+// Wait waits for the first process, and then kills the others that are left and waits until they have exited.
+func (e *limitedExec) Wait() process.Exit {
+	exit := e.Handle.Wait()
+	if !e.group.IsEmpty() {
+		if err := e.group.killAll(); err != nil {
+			log.L.WithError(err).Error("kill the processes of an exec")
+		}
+	}
+	// What the cgroup does not tell is the first process's: the kernel may not count memory, and systemd may have removed
+	// the cgroup with the scope that it is in.
+	all, err := e.group.Account()
+	warnUsage(err)
+	if errdefs.IsNotFound(err) {
+		all = exit.Used
+		all.Memory = 0
+	}
+	total := all.Memory > 0
+	if !total {
+		all.Memory = exit.Used.Memory
+	}
+	e.account = all
+	e.final.Store(&process.Usage{CPU: all.CPU, Memory: all.Memory, CgroupTotal: total})
+	return exit
+}
+
+func (e *limitedExec) Usage() process.Usage {
+	if final := e.final.Load(); final != nil {
+		return *final
+	}
+	u, err := e.group.Usage()
+	warnUsage(err)
+	return process.Usage{CPU: u.CPU, Memory: u.Memory, CgroupTotal: u.Memory > 0}
+}
+
+func warnUsage(err error) {
+	if err != nil && !errdefs.IsNotFound(err) {
+		log.L.WithError(err).Warn("usage of an exec")
+	}
+}
+
+func (e *limitedExec) Cgroup() *cgroup.Cgroup  { return e.group.Cgroup }
+func (e *limitedExec) Account() cgroup.Account { return e.account }
+func (e *limitedExec) Release()                { e.group.remove() }

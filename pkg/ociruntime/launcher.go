@@ -89,7 +89,6 @@ func (l *launcherStarter) startInit(
 type held struct{ init *launcher.Held }
 
 func (h held) open() error { return h.init.Resume() }
-func (held) awaitProgram() {}
 func (h held) close()      { _ = h.init.Close() } // nothing waits there any more
 
 func (l *launcherStarter) startExec(

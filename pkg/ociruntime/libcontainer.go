@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -35,21 +34,15 @@ func (l libcontainerStarter) startInit(
 		c.unforked = unborn != nil
 		return nil, nil, err
 	}
-	g := &fifo{container: c}
-	// Nothing waits for init yet, so the pid is still init's.
-	if g.stage, err = executable(init.pid); err == nil {
-		err = c.useCgroupOfState() // without root libcontainer leaves out hierarchies
-	}
-	if err != nil {
+	if err = c.useCgroupOfState(); err != nil { // without root libcontainer leaves out hierarchies
 		init.kill()
 		return nil, nil, err
 	}
 	if config := c.lc.Config(); config.RootlessCgroups && !c.cgroup.Exists() {
 		// On v2 libcontainer names even a cgroup that it was not allowed to make.
 		c.cgroup = cgroup.New(nil)
-		c.execGroups = &execGroups{parent: c.cgroup, limits: c.config.ExecLimits}
 	}
-	return init, g, nil
+	return init, fifo{c}, nil
 }
 
 // startExec implements starter. It starts one exec at a time in a container: it kills all stages when ctx ends.
@@ -161,26 +154,21 @@ func (l libcontainerStarter) isStage(pid int) bool {
 }
 
 // fifo is the gate of an init that libcontainer has started. It opens when init is about to run its program.
-type fifo struct {
-	container *container
-	stage     string      // the program that init runs until it runs the container's
-	opened    atomic.Bool // and nobody has waited for the container's program yet
-}
+type fifo struct{ container *container }
 
 // open opens the fifo at which init waits. libcontainer's Exec does the same, but its goroutine and thread never end if
 // init is dead. Init writes one byte just before it runs the program (runc libcontainer/standard_init_linux.go).
-func (f *fifo) open() error {
+func (f fifo) open() error {
 	path := f.container.fifo()
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing was written
-	f.opened.Store(true)
 	return awaitByte(fd, int(f.container.initFD.Fd()))
 }
 
-func (*fifo) close() {}
+func (fifo) close() {}
 
 // awaitByte waits until fifo has a byte to read, or the process of pidfd has died without writing one.
 func awaitByte(fifo, pidfd int) error {
@@ -200,26 +188,3 @@ func awaitByte(fifo, pidfd int) error {
 		}
 	}
 }
-
-// programTimeout is how long a signal or an exec waits for init to run the container's program, and programPoll how
-// often it looks. StartContainer hooks run before the program and may take any time.
-const (
-	programTimeout = time.Second
-	programPoll    = 200 * time.Microsecond
-)
-
-func (f *fifo) awaitProgram() {
-	if !f.opened.Load() {
-		return
-	}
-	for end := time.Now().Add(programTimeout); time.Now().Before(end); <-time.After(programPoll) {
-		if exe, err := executable(f.container.init.pid); err != nil || exe != f.stage {
-			break
-		}
-	}
-	f.opened.Store(false)
-}
-
-// executable returns the path of the program that a process runs, without a question to its file system, which may be
-// one that the container fails to serve.
-func executable(pid int) (string, error) { return os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) }

@@ -33,50 +33,6 @@ func TestCreate_Twice(t *testing.T) {
 	}
 }
 
-// The first process of a PID namespace is not ended by a signal that it does not handle (pid_namespaces(7)).
-func TestSignal_RightAfterStartIsForTheProgram(t *testing.T) {
-	for range 5 {
-		b := create(t, newConfig(t, "sleep", "1000")).start()
-		testx.Must(t, b.Init().Signal(unix.SIGTERM))
-		if got := b.exec(t.Context(), command("true")); got != (result{}) {
-			t.Fatalf("exec after SIGTERM, which was for sleep and ignored = %+v", got)
-		}
-	}
-}
-
-// Nothing waits for ever for a program of libcontainer's name, which a container can give to its own.
-func TestSignal_DoesNotWaitForAProgramWithTheNameOfTheStage(t *testing.T) {
-	const name = "runc:[2:INIT]"
-	config := newConfig(t, "/bin/"+name)
-	testx.Must(t, os.WriteFile(filepath.Join(config.Rootfs, "bin", name), []byte("#!/bin/sh\nsleep 1000\n"), 0o755)) //nolint:gosec // a program is executable
-	b := create(t, config).start()
-	c := b.RuntimeContainer.(*container)
-	testx.Eventually(t, "that the program is seen", func() bool {
-		testx.Must(t, b.Init().Signal(unix.SIGCONT))
-		return !awaits(c)
-	})
-	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", b.Init().Pid()))
-	testx.Must(t, err)
-	if got := string(comm); got != name+"\n" {
-		t.Errorf("init is called %q, want %q", got, name)
-	}
-}
-
-// Its hook keeps it from becoming its program.
-func TestSignal_AndExecDoNotWaitForHooks(t *testing.T) {
-	config := newConfig(t, "sleep", "1000")
-	config.Spec.Hooks = &specs.Hooks{StartContainer: []specs.Hook{{Path: "/bin/sleep", Args: []string{"sleep", "1000"}}}}
-	b := create(t, config).start()
-	began := time.Now()
-	testx.Must(t, b.Init().Signal(unix.SIGCONT))
-	testx.Must(t, b.exec(t.Context(), command("true")).err)
-	if took := time.Since(began); took < programTimeout || took > 20*programTimeout {
-		t.Errorf("a signal and an exec took %v, want %v", took, programTimeout)
-	}
-	testx.Must(t, b.Init().Signal(unix.SIGKILL))
-	b.wait()
-}
-
 // takeSockets takes the sockets of a process, as one in a container can that sees it and may trace it.
 func takeSockets(t *testing.T, pid int) {
 	t.Helper()
@@ -357,10 +313,4 @@ func TestCreate_NamesASysctlThatCannotBeSet(t *testing.T) {
 			wantNothingLeft(t, c)
 		})
 	}
-}
-
-// awaits reports whether nobody has seen the init of c run its program since Start.
-func awaits(c *container) bool {
-	f, ok := c.gate.(*fifo)
-	return ok && f.opened.Load()
 }

@@ -30,9 +30,8 @@ type starter interface {
 
 // gate is where an init waits until it is started.
 type gate interface {
-	open() error   // lets init run its program; fails if init has exited
-	awaitProgram() // once the gate is open: waits briefly until init runs its program or has exited
-	close()        // frees what the gate holds; may be called again
+	open() error // lets init run its program; fails if init has exited
+	close()      // frees what the gate holds; may be called again
 }
 
 // unsupported is the reason why the launcher cannot start a process.
