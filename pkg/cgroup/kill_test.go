@@ -271,13 +271,3 @@ func TestKillAndRemove_OfAThreadedCgroup(t *testing.T) {
 	}
 	testx.Must(t, c.Remove(deadline(t)))
 }
-
-func TestRefuseProcesses(t *testing.T) {
-	eachLayout(t, func(t *testing.T, c *Cgroup) {
-		t.Helper()
-		nested := nest(t, c, "nested")
-		testx.Must(t, c.RefuseProcesses())
-		p := start(t, nested, "read x")
-		testx.WantError(t, c.RefuseProcesses(), errdefs.ErrFailedPrecondition, strconv.Itoa(p.Process.Pid))
-	})
-}

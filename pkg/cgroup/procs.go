@@ -73,20 +73,6 @@ func parseProcs(pids []int, text []byte) ([]int, error) {
 	return pids, nil
 }
 
-// RefuseProcesses returns errdefs.ErrFailedPrecondition unless Procs is empty.
-func (c *Cgroup) RefuseProcesses() error {
-	for _, dir := range c.dirs {
-		pids, err := procsBelow(dir)
-		if err != nil && !IsGone(err) {
-			return fmt.Errorf("list processes of cgroup %s: %w", dir, err)
-		}
-		if len(pids) > 0 {
-			return fmt.Errorf("cgroup %s is not empty: %s: %w", dir, describe(pids), errdefs.ErrFailedPrecondition)
-		}
-	}
-	return nil
-}
-
 // IsEmpty reports whether the cgroup and its nested cgroups are known to have no process.
 func (c *Cgroup) IsEmpty() bool {
 	if c.unified {

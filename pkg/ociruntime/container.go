@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -48,9 +47,6 @@ type container struct {
 	initFD *os.File // pidfd of init, which closeFiles closes
 	gate   gate     // at which init waits for Start
 
-	unforked   bool // libcontainer could not fork init: v1.5.2 then panics in Destroy
-	othersUnit bool // systemd refused the scope because another's has the name: the cgroup is not the container's
-
 	launchMu sync.Mutex
 	// +checklocks:launchMu
 	launch inspect.Launch // how processes were started
@@ -62,8 +58,8 @@ type container struct {
 	lastExecGroup atomic.Int64 // number in the name of the last cgroup of an exec
 }
 
-// newContainer makes a container without a process: its state directory. It refuses a cgroup in which a process is, for
-// which libcontainer looks on v1 in the hierarchy of devices alone (runc libcontainer/factory_linux.go, Create).
+// newContainer makes a container without a process: its state directory. libcontainer refuses a cgroup in which a process
+// is, on v1 in the hierarchy of devices.
 func (r *Runtime) newContainer(c process.Config, config *configs.Config) (*container, error) {
 	lc, err := libcontainer.Create(c.Root, c.ID, config)
 	if err != nil {
@@ -84,11 +80,7 @@ func (r *Runtime) newContainer(c process.Config, config *configs.Config) (*conta
 			return cache.Filter(config.Seccomp, func() error { _, err := seccomp.InitSeccomp(config.Seccomp); return err })
 		}),
 	}
-	if err = made.useCgroupOfState(); err == nil {
-		err = made.cgroup.RefuseProcesses()
-	}
-	if err != nil {
-		err = fmt.Errorf("linux.cgroupsPath %q: %w", c.Spec.Linux.CgroupsPath, err)
+	if err = made.useCgroupOfState(); err != nil {
 		return nil, errors.Join(err, process.UndoCreate(made.removeDir))
 	}
 	return made, nil
@@ -126,7 +118,6 @@ func (c *container) startInit(ctx context.Context, s *stdio.Streams) error {
 		return err
 	})
 	if err != nil {
-		c.othersUnit = systemd.UnitExists(err)
 		return err
 	}
 	err = c.limitRest()

@@ -30,21 +30,35 @@ func (c *container) KillRemaining(ctx context.Context) error {
 }
 
 func (c *container) Destroy() error {
-	// libcontainer does not destroy a container whose cgroup is frozen, even if it is empty.
-	if err := c.cgroup.Thaw(); err != nil {
-		return err
-	}
-	defer c.runtime.reaper.Suspend()() // libcontainer waits for the poststop hooks, which are children of the shim
-	if err := destroy(context.Background(), c.lc, c.cgroup, c.dir()); err != nil {
+	if err := c.destroy(); err != nil {
 		return err
 	}
 	c.closeFiles()
 	return nil
 }
 
+func (c *container) destroy() error {
+	// libcontainer does not destroy a container whose cgroup is frozen, even if it is empty.
+	if err := c.cgroup.Thaw(); err != nil {
+		return err
+	}
+	defer c.runtime.reaper.Suspend()() // libcontainer waits for the poststop hooks, which are children of the shim
+	return destroy(context.Background(), c.lc, c.cgroup, c.dir())
+}
+
 func (c *container) Discard() error {
 	defer c.closeFiles()
 	return c.undoCreate()
+}
+
+// undoCreate removes what a failed Create has made: the cgroup with all processes in it, and the state directory; then
+// it runs the poststop hooks. If only systemd is silent, it removes the directory: the unit ends with its cgroup.
+func (c *container) undoCreate() error {
+	err := c.destroy()
+	if errors.Is(err, systemd.ErrSilent) {
+		err = errors.Join(err, removeState(c.lc, c.dir(), c.removeDir))
+	}
+	return err
 }
 
 // closeFiles closes init's pidfd and the gate. It may be called again.
@@ -55,51 +69,28 @@ func (c *container) closeFiles() {
 	}
 }
 
-// undoCreate removes what a failed Create has made: the cgroup with all processes in it, and the state directory; then
-// it runs the poststop hooks. If only systemd is silent, it removes the directory: the unit ends with its cgroup.
-func (c *container) undoCreate() error {
-	defer c.runtime.reaper.Suspend()() // hooks are children of the shim
-	ctx, cancel := context.WithTimeoutCause(context.Background(), destroyTimeout, errOccupied)
-	defer cancel()
-	err := c.removeOwnCgroup(ctx)
-	switch {
-	case err != nil && !errors.Is(err, systemd.ErrSilent):
-		return err
-	case err == nil && c.lc.Config().IntelRdt != nil && !c.othersUnit && !c.unforked:
-		return removeState(c.lc, c.dir(), c.lc.Destroy) // only libcontainer knows whether it has made a group of that
-	}
-	return errors.Join(err, removeState(c.lc, c.dir(), c.removeDir))
-}
-
-// removeOwnCgroup kills what Create has left in the cgroup, such as a hook, and removes the cgroup and the unit.
-func (c *container) removeOwnCgroup(ctx context.Context) error {
-	if c.othersUnit {
-		return nil
-	}
+// removeCgroup removes the cgroup and the unit of an init that was not started, so that libcontainer can make them.
+func (c *container) removeCgroup() error {
 	isScope := c.lc.Config().Cgroups.Systemd
 	if isScope {
 		defer systemd.Connected()()
 	}
-	err := endCgroup(ctx, c.cgroup, isScope)
-	if err == nil && isScope {
-		err = c.plain.Destroy() // frees the name of the scope
+	if err := endCgroup(context.Background(), c.cgroup, isScope); err != nil {
+		return err
 	}
-	return err
+	return c.plain.Destroy()
 }
 
 func (c *container) removeDir() error { return removeStateDir(c.dir()) }
 
 func (c *container) dir() string { return stateDir(c.config.Root, c.config.ID) }
 
-// destroy removes the cgroup cg and the state directory dir, if they are there, and then runs the poststop hooks. It
-// waits for the cgroup for destroyTimeout, or until ctx ends.
+// destroy removes the cgroup cg and the state directory dir, if they are there, and then runs the poststop hooks.
 func destroy(ctx context.Context, lc *libcontainer.Container, cg *cgroup.Cgroup, dir string) error {
 	isScope := lc.Config().Cgroups.Systemd
 	if isScope {
 		defer systemd.Connected()()
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, destroyTimeout, errOccupied)
-	defer cancel()
 	if err := endCgroup(ctx, cg, isScope); err != nil {
 		return err
 	}
@@ -150,11 +141,14 @@ const (
 var errOccupied = fmt.Errorf("not empty after %v: %w", destroyTimeout, errdefs.ErrFailedPrecondition)
 
 // endCgroup kills what is left in a container's cgroup, as systemd does when a scope stops, and removes the cgroup with
-// those below it. A process that was moved in from outside, which libcontainer does not kill, would keep it alive.
+// those below it, within destroyTimeout and until ctx ends. A process that was moved in from outside, which libcontainer
+// does not kill, would keep it alive.
 //
 // A scope ends with its cgroup. libcontainer then also stops the unit, so that its name is free; that call would never
 // return if systemd does not answer, so systemd is asked first.
 func endCgroup(ctx context.Context, cg *cgroup.Cgroup, isScope bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, destroyTimeout, errOccupied)
+	defer cancel()
 	if cg.Exists() {
 		if err := cg.Kill(ctx); err != nil {
 			return err
@@ -166,11 +160,9 @@ func endCgroup(ctx context.Context, cg *cgroup.Cgroup, isScope bool) error {
 	if !isScope {
 		return nil
 	}
-	left := destroyTimeout
-	if end, ok := ctx.Deadline(); ok {
-		left = min(left, max(time.Until(end), unitTimeout))
-	}
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), left, systemd.ErrSilent)
+	end, _ := ctx.Deadline()
+	left := max(time.Until(end), unitTimeout)
+	ctx, cancel = context.WithTimeoutCause(context.WithoutCancel(ctx), left, systemd.ErrSilent)
 	defer cancel()
 	if err := systemd.Await(ctx); err != nil {
 		return fmt.Errorf("end the unit of cgroup %s: %w", cg, err)

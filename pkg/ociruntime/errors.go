@@ -24,9 +24,7 @@ var sentinelClasses = []struct{ sentinel, class error }{
 	{libcontainer.ErrExist, errdefs.ErrAlreadyExists},
 	{libcontainer.ErrNotExist, errdefs.ErrNotFound},
 	{libcontainer.ErrCgroupNotExist, errdefs.ErrNotFound},
-	{libcontainer.ErrInvalidID, errdefs.ErrInvalidArgument},
 	{libcontainer.ErrNotRunning, errdefs.ErrFailedPrecondition},
-	{libcontainer.ErrPaused, errdefs.ErrFailedPrecondition},
 }
 
 // classify adds the class of a sentinel to err.
@@ -60,10 +58,6 @@ func createError(err error, linux *specs.Linux) error {
 		return fmt.Errorf("linux.cgroupsPath %q: %w: %w", linux.CgroupsPath, err, errdefs.ErrFailedPrecondition)
 	case len(linux.Sysctl) > 0 && containsAny(text, `sysctl "`, "open sysctl ", "write sysctl "):
 		return fmt.Errorf("linux.sysctl: %w: %w", err, errdefs.ErrInvalidArgument)
-	case containsAny(text, "mounting") && containsAny(text, unix.ENOSYS.Error()): // mount_setattr
-		return fmt.Errorf("mounts need Linux 5.12: %w: %w", err, errdefs.ErrNotImplemented)
-	case strings.Contains(text, "without a private UTS namespace"):
-		return fmt.Errorf("linux.namespaces: %w: %w", err, errdefs.ErrInvalidArgument)
 	case strings.Contains(text, "error setting cgroup config"):
 		return resourcesError(err, nil)
 	}
@@ -74,33 +68,19 @@ func containsAny(text string, words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 }
 
+// valueErrnos are the kernel's answers to a value that is invalid. Other answers are about what is there now.
+var valueErrnos = []unix.Errno{unix.EINVAL, unix.ERANGE, unix.ENODEV, unix.ENXIO, unix.EOVERFLOW, unix.E2BIG}
+
 // resourcesError returns the error for limits that a cgroup refuses; c is nil if that cannot be gone.
 func resourcesError(err error, c *cgroup.Cgroup) error {
-	class := limitClass(err)
-	if c != nil && !c.Exists() {
-		err, class = fmt.Errorf("cgroup %s is gone: %w", c, err), errdefs.ErrNotFound
-	}
-	if class == nil {
-		return fmt.Errorf("linux.resources: %w", err)
-	}
-	return fmt.Errorf("linux.resources: %w: %w", err, class)
-}
-
-// limitClass returns the class of a refused limit, or nil: the value is invalid, or does not fit what is there now.
-func limitClass(err error) error {
+	var class error = errdefs.ErrFailedPrecondition
 	errno, _ := errors.AsType[unix.Errno](err)           // 0 is in no list
 	_, isNumber := errors.AsType[*strconv.NumError](err) // libcontainer parses some values for systemd
 	switch {
+	case c != nil && !c.Exists():
+		err, class = fmt.Errorf("cgroup %s is gone: %w", c, err), errdefs.ErrNotFound
 	case isNumber || slices.Contains(valueErrnos, errno):
-		return errdefs.ErrInvalidArgument
-	case slices.Contains(stateErrnos, errno), containsAny(err.Error(), stateTexts...):
-		return errdefs.ErrFailedPrecondition
+		class = errdefs.ErrInvalidArgument
 	}
-	return nil
+	return fmt.Errorf("linux.resources: %w: %w", err, class)
 }
-
-var (
-	valueErrnos = []unix.Errno{unix.EINVAL, unix.ERANGE, unix.ENODEV, unix.ENXIO, unix.EOVERFLOW, unix.E2BIG}
-	stateErrnos = []unix.Errno{unix.EBUSY, unix.ENOSPC, unix.EACCES, unix.ENOENT, unix.EOPNOTSUPP}
-	stateTexts  = []string{"unable to set memory limit", "rejecting memory", "could not join or create cgroup"}
-)

@@ -14,7 +14,6 @@ import (
 
 	json "github.com/go-json-experiment/json/v1"
 	"github.com/opencontainers/cgroups"
-	"github.com/opencontainers/cgroups/fs2"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/system"
@@ -24,7 +23,6 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/launcher"
 	"sandbox.internal/shim/pkg/launcher/spec"
-	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
@@ -57,15 +55,8 @@ func (l *launcherStarter) startInit(
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, nil, fmt.Errorf("interrupted: %w", err)
-	case systemd.UnitExists(err):
-		return nil, nil, err
 	case errors.Is(err, launcher.ErrNotStarted):
-		undo := process.Undo(func() error { // so that libcontainer can make the cgroup again
-			ctx, cancel := context.WithTimeoutCause(ctx, destroyTimeout, errOccupied)
-			defer cancel()
-			return c.removeOwnCgroup(ctx)
-		})
-		if undo != nil {
+		if undo := process.Undo(c.removeCgroup); undo != nil {
 			return nil, nil, errors.Join(err, undo)
 		}
 		return nil, nil, unsupported{err}
@@ -110,14 +101,13 @@ func (l *launcherStarter) startExec(
 		command.Ready = group.limitProcesses
 	}
 	child, err := made.Exec(ctx, command)
-	if errors.Is(err, launcher.ErrNotJoined) && group == nil && c.joinInit(command) {
-		child, err = made.Exec(ctx, command)
-	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w", err)
-	case errors.Is(err, launcher.ErrNotJoined) && !cgroups.IsCgroup2UnifiedMode():
-		return nil, unsupported{err} // on hybrid libcontainer does without the v2 hierarchy
+	case errors.Is(err, launcher.ErrNotJoined):
+		// libcontainer does without the v2 hierarchy of hybrid, and joins the cgroup of init if the container has left its
+		// own to controllers.
+		return nil, unsupported{err}
 	case err != nil:
 		if ended, _ := cgroup.HasEnded(int(c.initFD.Fd())); ended { // so may its cgroup be gone
 			err = fmt.Errorf("%w: %w", err, unix.ESRCH)
@@ -276,19 +266,4 @@ func (c *container) joinCgroups(cmd *spec.Process, group *execGroup) {
 		slices.Sort(joined.Tasks)
 	}
 	cmd.Cgroups = joined
-}
-
-// joinInit sets that the process joins the cgroup of init, if that is another one on v2: a container that makes cgroups
-// may have left its own to controllers (libcontainer's process_linux.go, addIntoCgroupV2).
-func (c *container) joinInit(cmd *spec.Process) bool {
-	if !cgroups.IsCgroup2UnifiedMode() {
-		return false
-	}
-	paths, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", c.init.pid))
-	dir := fs2.UnifiedMountpoint + paths[""]
-	if err != nil || dir == cmd.Cgroups.Unified {
-		return false
-	}
-	cmd.Cgroups.Unified = dir
-	return true
 }

@@ -30,8 +30,6 @@ func (l libcontainerStarter) startInit(
 ) (*handle, gate, error) {
 	init, err := l.setUp(ctx, c, c.lc, p, s)
 	if err != nil {
-		_, unborn := p.Pid()
-		c.unforked = unborn != nil
 		return nil, nil, err
 	}
 	if err = c.useCgroupOfState(); err != nil { // without root libcontainer leaves out hierarchies

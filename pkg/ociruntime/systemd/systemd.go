@@ -18,7 +18,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/coreos/go-systemd/v22/dbus"
-	godbus "github.com/godbus/dbus/v5"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/systemd"
 	"golang.org/x/sys/unix"
@@ -120,12 +119,6 @@ func Prepare(ctx context.Context, cgroupsPath string, c *cgroups.Cgroup) error {
 	})
 }
 
-// UnitExists reports whether err says that systemd has a unit of that name already.
-func UnitExists(err error) bool {
-	refused, ok := errors.AsType[godbus.Error](err)
-	return ok && refused.Name == "org.freedesktop.systemd1.UnitExists" // systemd, bus-common-errors.h
-}
-
 // unitName returns the name that libcontainer gives the scope (cgroups v0.1.0 systemd/common.go, getUnitName).
 func unitName(c *cgroups.Cgroup) string { return c.ScopePrefix + "-" + c.Name + ".scope" }
 
@@ -147,18 +140,10 @@ func ExpandSlice(name string) (string, error) {
 
 // checkName refuses names that systemd would refuse.
 func checkName(cgroupsPath string, c *cgroups.Cgroup) error {
-	var problem string
-	unit := unitName(c)
 	_, err := ExpandSlice(cmp.Or(c.Parent, "system.slice"))
-	switch {
-	case err != nil:
-		problem = fmt.Sprintf("slice %q %v", c.Parent, err)
-	case c.Name == "" || strings.HasSuffix(c.Name, ".slice"):
-		problem = fmt.Sprintf("name %q must be that of a scope", c.Name)
-	case !isUnit(unit):
-		problem = fmt.Sprintf(`unit %q must be at most %d letters, digits and :_.\-`, unit, unitLimit)
-	default:
+	if err == nil && c.Name != "" && !strings.HasSuffix(c.Name, ".slice") && isUnit(unitName(c)) {
 		return nil
 	}
-	return fmt.Errorf("config.json: linux.cgroupsPath %q: %s: %w", cgroupsPath, problem, errdefs.ErrInvalidArgument)
+	return fmt.Errorf(`config.json: linux.cgroupsPath %q: must be SLICE:PREFIX:NAME, with nothing or a-b.slice as SLICE, and `+
+		`at most %d letters, digits and :_.\- in PREFIX-NAME.scope: %w`, cgroupsPath, unitLimit, errdefs.ErrInvalidArgument)
 }
