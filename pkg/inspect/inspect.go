@@ -5,11 +5,7 @@
 // and keep their meaning.
 package inspect
 
-import (
-	"time"
-
-	"sandbox.internal/shim/pkg/limit"
-)
+import "time"
 
 // Answer is about a shim and its containers.
 type Answer struct {
@@ -62,7 +58,6 @@ type ContainerInfo struct {
 	HostRootfs  []HostDirectory   `json:"host_rootfs,omitempty"`
 	Settings    []Setting         `json:"settings"`
 	Execs       Execs             `json:"execs"`
-	Verdicts    []limit.Verdict   `json:"verdicts,omitempty"` // on the last runs that ended, in this order
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 

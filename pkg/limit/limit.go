@@ -187,7 +187,7 @@ type Stream struct {
 	Dropped int64 `json:"dropped"` // of Written, beyond the limit
 }
 
-// Verdict is the end and the usage of a run, as in a verdict file and in pkg/service/runs.proto.
+// Verdict is the end and the usage of a run, as in a verdict file.
 type Verdict struct {
 	Container    string         `json:"container"`
 	Exec         string         `json:"exec"`
@@ -222,11 +222,8 @@ func (l *Limits) Judge(v *Verdict, ended Reason, memory bool) {
 }
 
 // Write writes v to the file at path, in which {exec} stands for the exec, atomically and with mode 0600. It follows no
-// link. With an empty path it writes no file.
+// link.
 func (v *Verdict) Write(path string) error {
-	if path == "" {
-		return nil
-	}
 	data, err := json.Marshal(v)
 	if err != nil {
 		return err

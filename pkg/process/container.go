@@ -22,7 +22,6 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/inspect"
-	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -47,8 +46,6 @@ type Container struct {
 	pendingOOM bool // an OOM kill came before
 	// +checklocks:mu
 	execs map[string]*Process
-	// +checklocks:mu
-	verdicts []limit.Verdict // the most recent ones
 }
 
 // New has runtime create a container, and publishes the event. If it fails, nothing is left of the container.
@@ -307,7 +304,7 @@ func (c *Container) Inspect(maxExecs int) inspect.ContainerInfo {
 	s := c.init.Status()
 	answer := inspect.ContainerInfo{
 		ID: c.ID(), Bundle: s.Bundle, State: s.State.String(), Pid: s.Pid, Exit: shownExit(s),
-		Launch: c.runtime.Launch(), Verdicts: c.Verdicts(), Execs: c.inspectExecs(maxExecs),
+		Launch: c.runtime.Launch(), Execs: c.inspectExecs(maxExecs),
 	}
 	if group := c.Cgroup(); group.Exists() {
 		answer.Cgroup = group.String()

@@ -11,7 +11,6 @@ import (
 
 const (
 	ExecExitTimeout  = execExitTimeout
-	KeptVerdicts     = keptVerdicts
 	RemainingTimeout = remainingTimeout
 	UnknownStatus    = unknownStatus
 	UnreadTimeout    = unreadTimeout

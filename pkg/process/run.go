@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"math"
 	"os"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -27,9 +26,8 @@ type run struct {
 }
 
 const (
-	firstLook    = 20 * time.Millisecond  // age of a run when its memory is looked at on v1
-	lookAgain    = 100 * time.Millisecond // time to the next look at the memory, or after a failure
-	keptVerdicts = 100                    // of a container
+	firstLook = 20 * time.Millisecond  // age of a run when its memory is looked at on v1
+	lookAgain = 100 * time.Millisecond // time to the next look at the memory, or after a failure
 )
 
 // startLimits starts the timers that end a run over its limits. It is called once, with opLock held, when the program
@@ -112,7 +110,7 @@ func (p *Process) killOverLimit(why limit.Reason) time.Duration {
 	return 0
 }
 
-// recordVerdict stops the timers, keeps the verdict, and writes it to its file, before the exit is published.
+// recordVerdict stops the timers and writes the verdict to its file, before the exit is published.
 func (p *Process) recordVerdict(exit Exit) {
 	if p.limits == nil {
 		return
@@ -124,7 +122,11 @@ func (p *Process) recordVerdict(exit Exit) {
 	}
 	started, ended := p.run.started, p.run.ended
 	p.mu.Unlock()
-	c, used := p.container, p.group.Account()
+	c := p.container
+	if c.config.VerdictFile == "" {
+		return
+	}
+	used := p.group.Account()
 	written := p.streams.Written()
 	v := limit.Verdict{
 		Container: c.ID(), Exec: p.execID, Pid: p.handle.Pid(), Started: started, Ended: exit.At,
@@ -138,9 +140,6 @@ func (p *Process) recordVerdict(exit Exit) {
 	if err := v.Write(c.config.VerdictFile); err != nil {
 		p.logger().WithError(err).Error("write the verdict")
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.verdicts = append(c.verdicts[max(0, len(c.verdicts)-keptVerdicts+1):], v)
 }
 
 // isLimitedInMemory reports whether the container or a cgroup above it, such as a pod's, has a memory limit. A cgroup
@@ -148,13 +147,6 @@ func (p *Process) recordVerdict(exit Exit) {
 func (c *Container) isLimitedInMemory() bool {
 	most, err := c.Cgroup().MemoryLimit()
 	return err != nil || most < math.MaxUint64 || !c.Cgroup().Exists()
-}
-
-// Verdicts returns the verdicts on the last runs that have ended, in this order.
-func (c *Container) Verdicts() []limit.Verdict {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.verdicts)
 }
 
 // processors is the number of processors of the machine that are online: a container may have more than the shim.

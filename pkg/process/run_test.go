@@ -4,7 +4,7 @@
 package process_test
 
 import (
-	"fmt"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -21,26 +21,26 @@ import (
 )
 
 // runWith is a container whose execs have limits, and one of them, which runs.
-func runWith(t *testing.T, r *processtest.Runtime, l *limit.Limits, verdictFile string) (*world, *process.Process) {
+func runWith(t *testing.T, r *processtest.Runtime, l *limit.Limits) (*world, *process.Process) {
 	t.Helper()
-	w := newWorld(t, r, process.Config{Options: process.Options{ExecLimits: l, VerdictFile: verdictFile}})
+	verdicts := filepath.Join(t.TempDir(), "{exec}")
+	w := newWorld(t, r, process.Config{Options: process.Options{ExecLimits: l, VerdictFile: verdicts}})
 	must(t, w.Init().Start(ctx))
 	return w, w.startExec("e1")
 }
 
-// verdict returns the only verdict.
-func (w *world) verdict() limit.Verdict {
+// verdict reads the verdict on e1.
+func (w *world) verdict() (v limit.Verdict) {
 	w.t.Helper()
-	v := w.Verdicts()
-	if len(v) != 1 {
-		w.t.Fatalf("verdicts %+v, want one", v)
-	}
-	return v[0]
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(w.runtime.Containers()[0].Config.VerdictFile), "e1"))
+	must(w.t, err)
+	must(w.t, json.Unmarshal(text, &v))
+	return v
 }
 
 func TestRun_IsKilledAtItsWallTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, p := runWith(t, &processtest.Runtime{}, &limit.Limits{WallTime: time.Minute}, "")
+		w, p := runWith(t, &processtest.Runtime{}, &limit.Limits{WallTime: time.Minute})
 		w.wantStatus(p, 137)
 		if v := w.verdict(); v.Limit != limit.WallTime || v.Wall != time.Minute || v.Status != 137 {
 			t.Errorf("verdict %+v", v)
@@ -57,7 +57,7 @@ func TestRun_WallTimeHasWhatTheStartTook(t *testing.T) {
 		r := &processtest.Runtime{}
 		_, open := r.Hold("exec")
 		time.AfterFunc(time.Second, open)
-		w, p := runWith(t, r, &limit.Limits{}, "")
+		w, p := runWith(t, r, &limit.Limits{})
 		w.exec(0).Die(0)
 		w.wantStatus(p, 0)
 		if v := w.verdict(); v.Wall != time.Second {
@@ -67,14 +67,10 @@ func TestRun_WallTimeHasWhatTheStartTook(t *testing.T) {
 }
 
 func TestRun_VerdictComesBeforeTheExit(t *testing.T) {
-	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w, p := runWith(t, &processtest.Runtime{}, &limit.Limits{}, filepath.Join(dir, "{exec}"))
+		w, p := runWith(t, &processtest.Runtime{}, &limit.Limits{})
 		w.exec(0).Die(3)
 		w.wantStatus(p, 3)
-		if _, err := os.Stat(filepath.Join(dir, "e1")); err != nil {
-			t.Error(err)
-		}
 		if v := w.verdict(); v.Status != 3 {
 			t.Errorf("verdict %+v", v)
 		}
@@ -88,7 +84,7 @@ func TestRun_IsNotKilledBecauseItsCPUTimeCannotBeRead(t *testing.T) {
 	must(t, os.Mkdir(usage, 0o755)) // which cannot be read
 	synctest.Test(t, func(t *testing.T) {
 		r := &processtest.Runtime{Group: cgroup.New(map[string]string{"cpuacct": dir})}
-		w, p := runWith(t, r, &limit.Limits{CPUTime: time.Second}, "")
+		w, p := runWith(t, r, &limit.Limits{CPUTime: time.Second})
 		time.Sleep(time.Minute)
 		w.wantState(p, process.Running)
 		must(t, os.Remove(usage))
@@ -119,7 +115,7 @@ func TestRun_MemoryOfTheContainer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &processtest.Runtime{Group: cgroup.New(map[string]string{"": dir})}
 				r.Account.OOMKills = 2
-				w, p := runWith(t, r, &limit.Limits{}, "")
+				w, p := runWith(t, r, &limit.Limits{})
 				w.exec(0).Die(137)
 				w.wantStatus(p, 137)
 				if v := w.verdict(); v.Limit != tt.want || v.OOMKills != 2 {
@@ -128,21 +124,6 @@ func TestRun_MemoryOfTheContainer(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestRun_KeepsTheLastVerdicts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, p := runWith(t, &processtest.Runtime{}, &limit.Limits{}, "")
-		for i := range process.KeptVerdicts + 1 {
-			w.exec(i).Die(0)
-			w.wantStatus(p, 0)
-			p = w.startExec(fmt.Sprint("e", i+2))
-		}
-		v := w.Verdicts()
-		if last := fmt.Sprint("e", process.KeptVerdicts+1); len(v) != process.KeptVerdicts || v[0].Exec != "e2" || v[len(v)-1].Exec != last {
-			t.Errorf("%d verdicts from %s to %s", len(v), v[0].Exec, v[len(v)-1].Exec)
-		}
-	})
 }
 
 func TestAddExec_TakesLimitsOutOfTheEnvironment(t *testing.T) {

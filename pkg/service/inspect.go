@@ -16,18 +16,14 @@ import (
 
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/inspect"
-	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/protofield"
 	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/task"
 )
 
-const (
-	inspectServiceName = "io.containerd.sandbox.v1.Inspect"
-	runsServiceName    = "io.containerd.sandbox.v1.Runs"
-)
+const inspectServiceName = "io.containerd.sandbox.v1.Inspect"
 
-// Shim is what the services know about the process that they run in.
+// Shim is what the service knows about the process that they run in.
 type Shim struct {
 	Version    string
 	Started    time.Time
@@ -37,8 +33,7 @@ type Shim struct {
 	Clients    func() int   // how many are connected
 }
 
-// inspectService is this shim's own services (inspect.proto, runs.proto), whose messages are encoded by the numbers of
-// their fields.
+// inspectService is this shim's own service (inspect.proto), whose messages are encoded by the numbers of their fields.
 type inspectService struct {
 	shim    Shim
 	manager *task.Manager
@@ -47,10 +42,6 @@ type inspectService struct {
 
 func (s *inspectService) methods() map[string]ttrpc.Method {
 	return map[string]ttrpc.Method{"Inspect": encodedMethod(s.Inspect), "Stacks": encodedMethod(s.Stacks)}
-}
-
-func (s *inspectService) runsMethods() map[string]ttrpc.Method {
-	return map[string]ttrpc.Method{"Verdicts": encodedMethod(s.Verdicts), "Processes": encodedMethod(s.Processes)}
 }
 
 func (s *inspectService) Inspect(_ context.Context, id string, _ []byte) ([]byte, error) {
@@ -102,52 +93,4 @@ func (*inspectService) Stacks(context.Context, string, []byte) ([]byte, error) {
 	text := make([]byte, maxStacks) // uses memory only as far as it is written to
 	n := runtime.Stack(text, true)
 	return protofield.Encode(strings.ToValidUTF8(string(text[:n]), "?"), n == maxStacks)
-}
-
-func (s *inspectService) Verdicts(_ context.Context, id string, request []byte) ([]byte, error) {
-	c, err := s.manager.Container(id)
-	if err != nil {
-		return nil, err
-	}
-	var execID string
-	if err := decode(request, nil, &execID); err != nil {
-		return nil, err
-	}
-	var verdicts [][]any
-	for _, v := range c.Verdicts() {
-		if execID == "" || v.Exec == execID {
-			verdicts = append(verdicts, verdictFields(v))
-		}
-	}
-	return protofield.Encode(verdicts)
-}
-
-func verdictFields(v limit.Verdict) []any {
-	return []any{
-		v.Container, v.Exec, uint32(v.Pid), timestamp(v.Started), timestamp(v.Ended), uint32(v.Status), uint32(v.Signal),
-		string(v.Limit), uint64(v.Wall), uint64(v.CPU), uint64(v.User), uint64(v.System), v.MemoryPeak, v.OOMKills,
-		v.ForksRefused, streamFields(v.Stdout), streamFields(v.Stderr),
-	}
-}
-
-func streamFields(s limit.Stream) []any { return []any{uint64(s.Written), uint64(s.Dropped)} }
-
-func (s *inspectService) Processes(_ context.Context, id string, _ []byte) ([]byte, error) {
-	c, err := s.manager.Container(id)
-	if err != nil {
-		return nil, err
-	}
-	all, partial, err := c.Processes()
-	if err != nil {
-		return nil, err
-	}
-	var processes [][]any
-	for _, p := range all {
-		processes = append(processes, processFields(p))
-	}
-	return protofield.Encode(processes, partial)
-}
-
-func processFields(p task.ProcessInfo) []any {
-	return []any{uint32(p.Pid), p.Exec, p.First, p.Name, timestamp(p.Started), uint64(p.CPU), p.RSS}
 }

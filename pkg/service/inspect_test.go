@@ -11,11 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -27,9 +25,7 @@ import (
 
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/internal/testx"
-	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/protofield"
-	"sandbox.internal/shim/pkg/task"
 )
 
 // inspect calls a method of the service, whose messages have no Go types.
@@ -134,7 +130,7 @@ func TestInspect_MessagesAreThoseOfTheProto(t *testing.T) {
 	wantMessage(t, "inspect.proto", "StacksResponse", data, `{"text": "goroutine 1", "truncated": true}`)
 }
 
-// readProto are the messages of runs.proto or inspect.proto, which have only what this reads.
+// readProto are the messages of inspect.proto, which have only what this reads.
 func readProto(t *testing.T, name string) protoreflect.FileDescriptor {
 	t.Helper()
 	text, err := os.ReadFile(name)
@@ -188,27 +184,4 @@ func wantMessage(t *testing.T, file, name string, data []byte, want string) {
 	if len(got.GetUnknown()) > 0 {
 		t.Errorf("%s has fields that %s does not", name, file)
 	}
-}
-
-func TestRuns_MessagesAreThoseOfTheProto(t *testing.T) {
-	verdict := verdictFields(limit.Verdict{
-		Container: "c1", Exec: "e1", Pid: 7, Started: time.Unix(1, 2), Ended: time.Unix(3, 4), Status: 137,
-		Signal: unix.SIGKILL, Limit: limit.CPUTime, Wall: 9, CPU: 10, User: 11, System: 12, MemoryPeak: 13, OOMKills: 14,
-		ForksRefused: 15, Stdout: limit.Stream{Written: 16, Dropped: 17}, Stderr: limit.Stream{Written: 18},
-	})
-	data, err := protofield.Encode([][]any{verdict, {}})
-	testx.Must(t, err)
-	wantMessage(t, "runs.proto", "VerdictsResponse", data, `{"verdicts": [{
-		"containerId": "c1", "execId": "e1", "pid": 7, "startedAt": "1970-01-01T00:00:01.000000002Z",
-		"endedAt": "1970-01-01T00:00:03.000000004Z", "status": 137, "signal": 9, "limit": "cpu-time", "wallNs": 9, "cpuNs": 10,
-		"userNs": 11, "systemNs": 12, "memoryPeak": 13, "oomKills": 14, "forksRefused": 15,
-		"stdout": {"written": 16, "dropped": 17}, "stderr": {"written": 18}}, {}]}`)
-	process := processFields(task.ProcessInfo{
-		Pid: 7, Exec: "e1", First: true, Name: "sh", Started: time.Unix(1, 0), CPU: 8, RSS: 9,
-	})
-	data, err = protofield.Encode([][]any{process}, true)
-	testx.Must(t, err)
-	wantMessage(t, "runs.proto", "ProcessesResponse", data, `{"processes": [{
-		"pid": 7, "execId": "e1", "first": true, "name": "sh", "startedAt": "1970-01-01T00:00:01Z", "cpuNs": 8, "rss": 9}],
-		"partial": true}`)
 }

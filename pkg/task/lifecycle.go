@@ -136,7 +136,9 @@ func (c *Task) PIDs() ([]int, error) {
 	}
 	pids, err := c.Cgroup().Procs()
 	if errdefs.IsNotFound(err) || err == nil && len(pids) == 0 {
-		return slices.Sorted(maps.Keys(c.first())), nil
+		first := c.Execs()
+		first[c.Init().Pid()] = ""
+		return slices.Sorted(maps.Keys(first)), nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", c.ID(), err)

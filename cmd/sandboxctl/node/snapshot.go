@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/errdefs"
-
 	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
 	"sandbox.internal/shim/pkg/inspect"
@@ -323,24 +321,4 @@ func (n *Node) Dial(ctx context.Context, id string) (client *shim.Client, full s
 	}
 	client, err = shim.Dial(ctx, address)
 	return client, full, err
-}
-
-// Processes lists the processes of a container in the order of their pids. Shims other than this project's do not say.
-func (n *Node) Processes(ctx context.Context, namespace, id string) ([]shim.Process, error) {
-	ctx, cancel := context.WithTimeout(ctx, n.config.Timeout)
-	defer cancel()
-	address, err := shim.Find(n.config.State, namespace, id)
-	if err != nil {
-		return nil, err
-	}
-	client, err := shim.Dial(ctx, address)
-	if err != nil {
-		return nil, err
-	}
-	defer client.Close()
-	list, err := client.Processes(ctx, id)
-	if errdefs.IsNotImplemented(err) {
-		return nil, fmt.Errorf("%s: its shim is of another runtime, which does not say", id)
-	}
-	return list, err
 }

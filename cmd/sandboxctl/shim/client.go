@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shim finds the socket of a shim and asks it: this project's for all that it knows (pkg/service/inspect.proto
-// and runs.proto), others for what containerd's Task API has.
+// Package shim finds the socket of a shim and asks it: this project's for all that it knows
+// (pkg/service/inspect.proto), others for what containerd's Task API has.
 //
 // A connection keeps a shim alive that containerd has given up. So a [Client] is for a few calls, and not kept.
 package shim
@@ -19,7 +19,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/v2/pkg/identifiers"
@@ -29,7 +28,6 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/protofield"
@@ -95,16 +93,16 @@ func (c *Client) call(ctx context.Context, service, method string, request, answ
 	return nil
 }
 
-// own calls one of this project's services. Its messages have no Go types: an Empty carries them as unknown fields. The
+// own calls this project's service. Its messages have no Go types: an Empty carries them as unknown fields. The
 // error of another shim is errdefs.ErrNotImplemented.
-func (c *Client) own(ctx context.Context, service, method string, request []any, answer ...any) error {
+func (c *Client) own(ctx context.Context, method string, request []any, answer ...any) error {
 	encoded, err := protofield.Encode(request...)
 	if err != nil {
 		return err
 	}
 	var from, to emptypb.Empty
 	from.ProtoReflect().SetUnknown(encoded)
-	if err := c.call(ctx, "io.containerd.sandbox.v1."+service, method, &from, &to); err != nil {
+	if err := c.call(ctx, "io.containerd.sandbox.v1.Inspect", method, &from, &to); err != nil {
 		if errdefs.IsInvalidArgument(err) && strings.Contains(err.Error(), "service does not exist") { // ttrpc-rust
 			err = fmt.Errorf("%w: %w", errdefs.ErrNotImplemented, err)
 		}
@@ -119,7 +117,7 @@ func (c *Client) own(ctx context.Context, service, method string, request []any,
 // Inspect returns what the shim knows of a container, or of all for an empty id.
 func (c *Client) Inspect(ctx context.Context, containerID string) (answer inspect.Answer, err error) {
 	var text string
-	if err := c.own(ctx, "Inspect", "Inspect", []any{containerID}, &text); err != nil {
+	if err := c.own(ctx, "Inspect", []any{containerID}, &text); err != nil {
 		return inspect.Answer{}, err
 	}
 	if err := json.Unmarshal([]byte(text), &answer); err != nil {
@@ -130,25 +128,8 @@ func (c *Client) Inspect(ctx context.Context, containerID string) (answer inspec
 
 // Stacks returns the stack of each goroutine, or the first of them if they are truncated.
 func (c *Client) Stacks(ctx context.Context) (text string, truncated bool, err error) {
-	err = c.own(ctx, "Inspect", "Stacks", nil, &text, &truncated)
+	err = c.own(ctx, "Stacks", nil, &text, &truncated)
 	return text, truncated, err
-}
-
-// Process is one of a container. Its fields are in the order of runs.proto.
-type Process struct {
-	Pid     int
-	Exec    string // to which it belongs; empty: none
-	First   bool   // of the exec or of the container
-	Name    string
-	Started *timestamppb.Timestamp
-	CPU     time.Duration
-	RSS     uint64
-}
-
-// Processes lists the processes of a container in the order of their ids.
-func (c *Client) Processes(ctx context.Context, containerID string) (list []Process, err error) {
-	err = c.own(ctx, "Runs", "Processes", []any{containerID}, &list)
-	return list, err
 }
 
 // Address is where a shim listens.

@@ -20,16 +20,8 @@ func TestModel_IsThePictureOfTheDocs(t *testing.T) {
 	x.later(snapshot(11))
 	x.press("home", "down")
 	table := strings.TrimRight(strings.Join(x.lines()[:22], "\n"), "\n")
-	x.source.processes = processList(12)
-	x.press("enter")
-	x.later(snapshot(12))
-	x.source.processes = processList(13)
-	x.later(snapshot(13))
-	list := strings.TrimRight(strings.Join(x.lines()[:22], "\n"), "\n")
-	x.press("esc")
 	foot := strings.Join(x.lines()[22:], "\n")
-	picture := "<!-- top:begin -->\n```text\n" + table + "\n\n" + foot + "\n```\n\nEnter shows the processes of a container:\n\n```text\n" +
-		list + "\n```\n<!-- top:end -->"
+	picture := "<!-- top:begin -->\n```text\n" + table + "\n\n" + foot + "\n```\n<!-- top:end -->"
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

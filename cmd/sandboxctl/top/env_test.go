@@ -4,7 +4,6 @@
 package top
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -13,36 +12,24 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
-	"sandbox.internal/shim/cmd/sandboxctl/shim"
 	"sandbox.internal/shim/pkg/inspect"
 )
 
-// fake is a Source, and what it was asked.
+// fake is a Source.
 type fake struct {
-	at        time.Time // of an answer about processes; zero: the snapshot's
-	snapshot  *node.Snapshot
-	processes []shim.Process
-	err       error
-	hangs     error // of containerd; shims still answer
-	asked     []string
+	snapshot *node.Snapshot
+	err      error
 }
 
 func (f *fake) Snapshot(context.Context) (*node.Snapshot, error) {
-	f.asked = append(f.asked, "snapshot")
-	if err := cmp.Or(f.err, f.hangs); err != nil {
-		return nil, err
+	if f.err != nil {
+		return nil, f.err
 	}
 	s := *f.snapshot
 	return &s, nil
-}
-
-func (f *fake) Processes(_ context.Context, namespace, id string) ([]shim.Process, error) {
-	f.asked = append(f.asked, "processes of "+namespace+"/"+id)
-	return f.processes, f.err
 }
 
 // screen is a model that is driven by messages, as bubbletea does it.
@@ -60,12 +47,6 @@ func newScreen(t *testing.T, s *node.Snapshot) *screen {
 	t.Helper()
 	f := &fake{snapshot: s}
 	x := &screen{T: t, model: newModel(t.Context(), f, time.Second), source: f}
-	x.clock = func() time.Time {
-		if f.at.IsZero() && f.snapshot != nil {
-			return f.snapshot.Time
-		}
-		return f.at
-	}
 	x.send(tea.WindowSizeMsg{Width: 80, Height: 24})
 	x.next = x.Init()
 	x.answer()
@@ -198,15 +179,4 @@ func many(n, seconds int) *node.Snapshot {
 		}}})
 	}
 	return readThen(s)
-}
-
-// processList are those of the container nginx, so many seconds after the start. The second one's start is seen as the
-// shim tells it, a bit different each time; the third one's pid is a new process each time.
-func processList(seconds int) []shim.Process {
-	passed := time.Duration(seconds) * time.Second
-	return []shim.Process{
-		{Pid: 11, Name: "nginx: master", Started: timestamppb.New(start), CPU: time.Minute, RSS: 5 << 20},
-		{Pid: 12, Name: "nginx: worker", Started: timestamppb.New(start.Add(passed / 1000)), CPU: passed / 2, RSS: 90 << 20},
-		{Pid: 13, Exec: "e1", Name: "sh", Started: timestamppb.New(start.Add(2 * passed)), CPU: passed / 10, RSS: 1 << 20},
-	}
 }

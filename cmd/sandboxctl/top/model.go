@@ -4,7 +4,6 @@
 package top
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -14,14 +13,12 @@ import (
 
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
-	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
 
 // model is all that the screen shows. Only Update changes it.
 type model struct {
 	ctx      context.Context //nolint:containedctx // of the program, for what it asks the source
 	source   Source
-	clock    func() time.Time
 	interval time.Duration
 
 	width, height int
@@ -31,85 +28,35 @@ type model struct {
 	rows        []row          // those that the filter leaves, in their order
 	err         error          // why there is no newer one
 
-	order   order
-	filter  string
-	typing  bool       // keys are text of the filter
-	chosen  string     // key of the row with the cursor
-	scroll  int        // rows above the screen
-	process *processes // of the chosen container; nil: they are not shown
+	order  order
+	filter string
+	typing bool   // keys are text of the filter
+	chosen string // key of the row with the cursor
+	scroll int    // rows above the screen
 }
 
 func newModel(ctx context.Context, s Source, interval time.Duration) *model {
 	return &model{
-		ctx: ctx, source: s, clock: time.Now, interval: interval, width: 80, height: 24, order: order{column: byCPU},
+		ctx: ctx, source: s, interval: interval, width: 80, height: 24, order: order{column: byCPU},
 	}
-}
-
-// processes is the list of the processes of one container, those that use most first.
-type processes struct {
-	of     row
-	now    []shim.Process
-	before map[int]shim.Process // by pid
-	taken  time.Time
-	passed time.Duration // between the last two
-	known  bool          // there was an answer
-	err    error
-	scroll int
-}
-
-// sameStart is how far the start times of one process may differ between two readings. They are computed from the clock
-// and the time since boot, which are not read at the same moment, and the clock is adjusted.
-const sameStart = time.Second
-
-// cpu returns the share of one CPU that a process has used since it was last seen.
-func (v *processes) cpu(p shim.Process) float64 {
-	before, seen := v.before[p.Pid]
-	if !seen || v.passed <= 0 || p.CPU < before.CPU || p.Started.AsTime().Sub(before.Started.AsTime()).Abs() > sameStart {
-		return 0
-	}
-	return float64(p.CPU-before.CPU) / float64(v.passed)
-}
-
-func (v *processes) take(a answer) {
-	v.err, v.known = a.procErr, true
-	if a.procErr != nil {
-		return
-	}
-	v.before = map[int]shim.Process{}
-	for _, p := range v.now {
-		v.before[p.Pid] = p
-	}
-	v.passed, v.taken, v.now = a.procAt.Sub(v.taken), a.procAt, a.processes
-	slices.SortFunc(v.now, func(a, b shim.Process) int { return cmp.Or(cmp.Compare(v.cpu(b), v.cpu(a)), a.Pid-b.Pid) })
 }
 
 // answer is what the source returned.
 type answer struct {
-	snapshot  *node.Snapshot
-	err       error
-	of        *processes // whose processes; nil: nobody's
-	processes []shim.Process
-	procAt    time.Time // when their shim had answered
-	procErr   error
+	snapshot *node.Snapshot
+	err      error
 }
 
 // tick is the end of an interval.
 type tick struct{}
 
 // Init implements tea.Model.
-func (m *model) Init() tea.Cmd { return m.ask(nil) }
+func (m *model) Init() tea.Cmd { return m.ask }
 
-// ask asks the source, with the processes of a container.
-func (m *model) ask(of *processes) tea.Cmd {
-	return func() tea.Msg {
-		a := answer{of: of}
-		a.snapshot, a.err = m.source.Snapshot(m.ctx)
-		if of != nil {
-			a.processes, a.procErr = m.source.Processes(m.ctx, of.of.Namespace, of.of.ID)
-			a.procAt = m.clock()
-		}
-		return a
-	}
+// ask asks the source.
+func (m *model) ask() tea.Msg {
+	s, err := m.source.Snapshot(m.ctx)
+	return answer{s, err}
 }
 
 // Update implements tea.Model.
@@ -124,12 +71,9 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			m.now.SetRates(m.before)
 			m.groups = groups(m.now)
 		}
-		if msg.of != nil && msg.of == m.process {
-			m.process.take(msg)
-		}
 		next = tea.Tick(m.interval, func(time.Time) tea.Msg { return tick{} })
 	case tick:
-		next = m.ask(m.process)
+		next = m.ask
 	case tea.KeyPressMsg:
 		next = m.key(msg)
 	}
@@ -151,9 +95,6 @@ func (m *model) place() {
 		m.chosen = m.rows[at].key
 	}
 	m.scroll = max(0, min(max(m.scroll, at-m.body()+1), at, len(m.rows)-m.body()))
-	if v := m.process; v != nil {
-		v.scroll = max(0, min(v.scroll, len(v.now)-m.body()))
-	}
 }
 
 // key handles a key.
@@ -170,13 +111,6 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 		"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -m.body(), "pgdown": m.body(),
 		"home": -len(m.rows), "g": -len(m.rows), "end": len(m.rows), "G": len(m.rows),
 	}[name]
-	if v := m.process; v != nil {
-		v.scroll += move
-		if name == "esc" || name == "enter" {
-			m.process = nil
-		}
-		return nil
-	}
 	if move != 0 && len(m.rows) > 0 {
 		m.chosen = m.rows[max(0, min(m.cursor()+move, len(m.rows)-1))].key
 	}
@@ -191,10 +125,6 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 		m.typing = true
 	case "esc":
 		m.filter = ""
-	case "enter":
-		if at := m.cursor(); at >= 0 && !m.rows[at].pod {
-			m.process = &processes{of: m.rows[at]}
-		}
 	}
 	return nil
 }

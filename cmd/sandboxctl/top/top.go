@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package top shows what the containers of a node use, again and again: a table of pods, and the processes of one
-// container.
+// Package top shows what the containers of a node use, again and again: a table of pods.
 //
 // A [Source] reports what there is. What changes between two snapshots becomes rows (table.go), filtered and sorted as
 // was asked for. Only keys and snapshots change the model (model.go), from which the screen is drawn (view.go).
@@ -25,13 +24,11 @@ import (
 
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
-	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
 
 // Source reports what a node runs. It is asked by one goroutine at a time.
 type Source interface {
 	Snapshot(ctx context.Context) (*node.Snapshot, error)
-	Processes(ctx context.Context, namespace, id string) ([]shim.Process, error)
 }
 
 const (
@@ -41,10 +38,10 @@ const (
 
 const long = `Shows the pods and containers of this node and what they use, like htop.
 
-  up down pgup pgdn home end   choose a row     enter  processes of a container
+  up down pgup pgdn home end   choose a row
   < > left right               sort by another column; r: the other way
   /                            filter: part of a name, id or namespace; a runtime; a state
-  esc                          end the filter, or go back     q  quit
+  esc                          end the filter                 q  quit
 
   CPU%    of one CPU; of a pod: the sum
   MEM     memory in use, without files that can be dropped; LIMIT is that of memory

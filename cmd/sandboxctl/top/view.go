@@ -31,10 +31,7 @@ func (m *model) body() int { return max(1, m.height-otherLines) }
 
 // View implements tea.Model.
 func (m *model) View() tea.View {
-	lines := m.processLines()
-	if m.process == nil {
-		lines = m.tableLines()
-	}
+	lines := m.tableLines()
 	v := tea.NewView(strings.Join(lines[:min(len(lines), m.height)], "\n"))
 	v.AltScreen = true
 	return v
@@ -55,7 +52,7 @@ func (m *model) tableLines() []string {
 			lines = append(lines, m.rowLine(&m.rows[i]))
 		}
 	}
-	return append(lines, m.line(m.detail()), m.line("q quit  / filter  < > sort  r reverse  enter processes"))
+	return append(lines, m.line(m.detail()), m.line("q quit  / filter  < > sort  r reverse"))
 }
 
 // summary returns the lines about the machine.
@@ -188,39 +185,6 @@ func (m *model) detail() string {
 	return text + "  " + r.Namespace + "/" + r.ID
 }
 
-func (m *model) processLines() []string {
-	v := m.process
-	if v == nil {
-		return nil
-	}
-	status := fmt.Sprintf("%d processes, sorted by CPU%%", len(v.now))
-	switch {
-	case v.err != nil:
-		status = "error: " + v.err.Error()
-	case !v.known:
-		status = "asking…"
-	}
-	list := func(pid, exec, cpu, used, memory, name string) string {
-		return m.line(strings.Join([]string{
-			cell(pid, 8, false), cell(exec, 14, true), cell(cpu, 6, false), cell(used, 10, false), cell(memory, 6, false), name,
-		}, " "))
-	}
-	lines := []string{
-		m.line(fmt.Sprintf("processes of %s, container %s in namespace %s", v.of.Name, v.of.ID, v.of.Namespace)),
-		m.line(status), bold + list("PID", "EXEC", "CPU%", "TIME", "MEM", "NAME") + normal,
-	}
-	for i := v.scroll; i < v.scroll+m.body(); i++ {
-		if i >= len(v.now) {
-			lines = append(lines, m.line(""))
-			continue
-		}
-		p := v.now[i]
-		cpu, memory := percent(v.cpu(p)), size(float64(p.RSS))
-		lines = append(lines, list(fmt.Sprint(p.Pid), cmp.Or(p.Exec, "-"), cpu, clock(p.CPU), memory, p.Name))
-	}
-	return append(lines, m.line(""), m.line("q quit  esc back"))
-}
-
 func count(n float64) string  { return fmt.Sprintf("%.0f", n) }
 func tenths(n float64) string { return fmt.Sprintf("%.1f", n) }
 
@@ -245,14 +209,6 @@ func size(value float64) string {
 		return fmt.Sprintf("%.1f%s", value, unit)
 	}
 	return fmt.Sprintf("%.0f%s", value, unit)
-}
-
-// clock returns a time that a process used as text.
-func clock(d time.Duration) string {
-	if d >= time.Hour {
-		return fmt.Sprintf("%d:%02d:%02d", int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60)
-	}
-	return fmt.Sprintf("%d:%05.2f", int(d.Minutes()), (d % time.Minute).Seconds())
 }
 
 // cell returns text in a field of a width, with a mark if it is cut. Names come from containers: they must not affect

@@ -194,18 +194,6 @@ func (p *printer) known(k *inspect.ContainerInfo, all bool) {
 		}
 		p.row("exec "+e.ID, "%s", text)
 	}
-	if len(k.Verdicts) > 0 {
-		p.section("Verdicts on the last runs")
-	}
-	const most = 10 // are shown to people
-	for _, v := range k.Verdicts[max(0, len(k.Verdicts)-most):] {
-		text := fmt.Sprintf("status %d after %v, cpu %v, memory %s", v.Status, v.Wall.Round(time.Millisecond),
-			v.CPU.Round(time.Millisecond), Bytes(v.MemoryPeak))
-		if v.Limit != "" {
-			text += ", over its limit " + string(v.Limit)
-		}
-		p.row(v.Exec, "%s", text)
-	}
 }
 
 func because(what, reason string) string {

@@ -11,7 +11,6 @@ import (
 	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
 	"sandbox.internal/shim/pkg/inspect"
-	"sandbox.internal/shim/pkg/limit"
 )
 
 // What others say does nothing to the terminal of whoever looks at it.
@@ -37,9 +36,8 @@ func TestTables_ArePrintable(t *testing.T) {
 		Bundle: evil, Settings: []inspect.Setting{{Name: evil, Value: evil, Origin: evil}},
 		HostRootfs: []inspect.HostDirectory{{Host: evil, Container: evil}},
 		CPUSet:     &inspect.CPUSet{Source: evil, CPUs: evil, Error: evil}, Notify: &inspect.Notify{Status: evil},
-		Launch:   inspect.Launch{Init: evil, InitReason: evil, ExecsByLibcontainer: 1, ExecReason: evil},
-		Execs:    inspect.Execs{List: []inspect.Exec{{ID: evil, State: evil}}},
-		Verdicts: []limit.Verdict{{Exec: evil, Limit: evil}},
+		Launch: inspect.Launch{Init: evil, InitReason: evil, ExecsByLibcontainer: 1, ExecReason: evil},
+		Execs:  inspect.Execs{List: []inspect.Exec{{ID: evil, State: evil}}},
 	}
 	in := &node.Inspection{
 		Namespace: evil, Pod: p, Container: &c, Known: known,
