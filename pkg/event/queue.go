@@ -24,9 +24,8 @@ import (
 )
 
 const (
-	// firstRetry and lastRetry bound the wait between two attempts at the oldest event.
-	firstRetry = 50 * time.Millisecond
-	lastRetry  = time.Second
+	// retryWait is the time between two attempts at the oldest event.
+	retryWait = 200 * time.Millisecond
 	// tryTimeout bounds one attempt, as in containerd's own shims.
 	tryTimeout = 5 * time.Second
 )
@@ -44,7 +43,6 @@ type Queue struct {
 	ctx     context.Context //nolint:containedctx // ends with the publishing goroutine
 	cancel  context.CancelFunc
 	stopped chan struct{} // closed when the publishing goroutine has ended
-	flushed chan struct{} // has an element after a Flush that the publisher has not seen
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -66,7 +64,7 @@ type stamped struct {
 // NewQueue returns an empty queue and starts its goroutine, which Close ends.
 func NewQueue(p Publisher) *Queue {
 	ctx, cancel := context.WithCancel(context.Background())
-	q := &Queue{publish: p, ctx: ctx, cancel: cancel, stopped: make(chan struct{}), flushed: make(chan struct{}, 1)}
+	q := &Queue{publish: p, ctx: ctx, cancel: cancel, stopped: make(chan struct{})}
 	q.changed.L = &q.mu
 	go q.run()
 	return q
@@ -107,13 +105,8 @@ func (q *Queue) mergesLocked(e Event) bool {
 	return false
 }
 
-// Flush returns when the receiver has all events that were put before, or ctx ends. A receiver that was away is tried
-// again immediately.
+// Flush returns when the receiver has all events that were put before, or ctx ends.
 func (q *Queue) Flush(ctx context.Context) error {
-	select {
-	case q.flushed <- struct{}{}:
-	default: // the publisher has not seen the last Flush
-	}
 	defer context.AfterFunc(ctx, q.wake)()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -204,7 +197,7 @@ func (q *Queue) run() {
 // send tries an event until the receiver takes or rejects it. It reports false if the queue's context ends first.
 func (q *Queue) send(s stamped) bool {
 	event := log.L.WithField("event", fmt.Sprintf("%T", s.event))
-	for tries, wait := 1, firstRetry; q.ctx.Err() == nil; tries++ {
+	for tries := 1; q.ctx.Err() == nil; tries++ {
 		ctx, cancel := context.WithTimeout(q.ctx, tryTimeout)
 		err := q.publish(ctx, s.event, s.at)
 		cancel()
@@ -221,10 +214,7 @@ func (q *Queue) send(s stamped) bool {
 		q.problem = err
 		q.mu.Unlock()
 		select {
-		case <-time.After(wait):
-			wait = min(2*wait, lastRetry)
-		case <-q.flushed:
-			wait = firstRetry
+		case <-time.After(retryWait):
 		case <-q.ctx.Done():
 		}
 	}
