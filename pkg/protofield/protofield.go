@@ -7,12 +7,8 @@
 package protofield
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -72,7 +68,6 @@ func setBytes(field any, b []byte) error {
 	switch v := reflect.ValueOf(field).Elem(); v.Kind() { //nolint:exhaustive // the others have another wire type
 	case reflect.String:
 		v.SetString(string(b))
-		return checkUTF8(v.String())
 	case reflect.Map: // of strings
 		var key, value string
 		if err := Decode(b, &key, &value); err != nil {
@@ -105,62 +100,32 @@ func setBytes(field any, b []byte) error {
 // Unmarshal decodes b into *m, a struct whose fields are in the order of their numbers. It skips those with the name _.
 func Unmarshal(b []byte, m any) error { return setBytes(m, b) }
 
-func checkUTF8(s string) error {
-	if !utf8.ValidString(s) {
-		return errors.New("string is not valid UTF-8")
-	}
-	return nil
-}
-
-// Encode returns a message whose field with number i+1 has the value fields[i]: a string, bool, uint32, uint64, []byte,
-// map[string]string, [proto.Message], or []any for the fields of a message, [][]any for several. It leaves out zero
-// values and nil, but not messages without a field.
-func Encode(fields ...any) ([]byte, error) {
-	var b []byte
+// Encode returns a message whose field with number i+1 has the value fields[i]: a string, uint32, []byte,
+// [proto.Message], or []any for the fields of a message, as for an entry of a map. It leaves out zero values and nil.
+func Encode(fields ...any) (b []byte, err error) {
 	for i, field := range fields {
-		var err error
-		if b, err = appendField(b, protowire.Number(i+1), field); err != nil {
-			return nil, fmt.Errorf("field %d: %w", i+1, err)
+		value := reflect.ValueOf(field)
+		if field == nil || value.IsZero() {
+			continue
 		}
+		number := protowire.Number(i + 1)
+		if value.Kind() == reflect.Uint32 {
+			b = protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), value.Uint())
+			continue
+		}
+		var content []byte
+		switch field := field.(type) {
+		case []any:
+			content, err = Encode(field...)
+		case proto.Message:
+			content, err = proto.Marshal(field)
+		default:
+			content = value.Convert(reflect.TypeFor[[]byte]()).Bytes()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("field %d: %w", number, err)
+		}
+		b = protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), content)
 	}
 	return b, nil
-}
-
-func appendField(b []byte, number protowire.Number, field any) (_ []byte, err error) {
-	value := reflect.ValueOf(field)
-	if field == nil || value.IsZero() {
-		return b, nil
-	}
-	addBytes := func(content []byte, err error) ([]byte, error) {
-		return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), content), err
-	}
-	switch field := field.(type) {
-	case bool:
-		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), 1), nil
-	case uint32, uint64:
-		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), value.Uint()), nil
-	case string:
-		return addBytes([]byte(field), checkUTF8(field))
-	case []byte:
-		return addBytes(field, nil)
-	case []any:
-		return addBytes(Encode(field...))
-	case proto.Message:
-		return addBytes(proto.Marshal(field))
-	case [][]any:
-		for _, message := range field {
-			if b, err = appendField(b, number, message); err != nil {
-				return nil, err
-			}
-		}
-		return b, nil
-	case map[string]string:
-		for _, key := range slices.Sorted(maps.Keys(field)) {
-			if b, err = appendField(b, number, []any{key, field[key]}); err != nil {
-				return nil, err
-			}
-		}
-		return b, nil
-	}
-	return nil, fmt.Errorf("cannot encode a %T", field)
 }

@@ -86,11 +86,11 @@ func (s *inspectService) inspectShim() inspect.Shim {
 	return answer
 }
 
-// maxStacks bounds the text of Stacks: ttrpc carries messages of up to 4 MiB.
+// maxStacks is where the text of Stacks is cut off: ttrpc carries messages of up to 4 MiB.
 const maxStacks = 3 << 20
 
 func (*inspectService) Stacks(context.Context, string, []byte) ([]byte, error) {
 	text := make([]byte, maxStacks) // uses memory only as far as it is written to
 	n := runtime.Stack(text, true)
-	return protofield.Encode(strings.ToValidUTF8(string(text[:n]), "?"), n == maxStacks)
+	return protofield.Encode(strings.ToValidUTF8(string(text[:n]), "?"))
 }

@@ -88,8 +88,7 @@ func TestInspect_StacksAreThoseOfAllGoroutines(t *testing.T) {
 	data, err := w.inspect("Stacks")
 	testx.Must(t, err)
 	var text string
-	truncated := true
-	testx.Must(t, protofield.Decode(data, &text, &truncated))
+	testx.Must(t, protofield.Decode(data, &text))
 	// The second has perhaps not begun to run.
 	for _, want := range []string{"inspectService).Stacks", "created by sandbox.internal/shim/pkg/event.NewQueue"} {
 		if !strings.Contains(text, want) {
@@ -125,9 +124,9 @@ func TestInspect_MessagesAreThoseOfTheProto(t *testing.T) {
 	data, err := protofield.Encode([]byte("{}"))
 	testx.Must(t, err)
 	wantMessage(t, "inspect.proto", "InspectResponse", data, `{"json": "e30="}`)
-	data, err = protofield.Encode("goroutine 1", true)
+	data, err = protofield.Encode("goroutine 1")
 	testx.Must(t, err)
-	wantMessage(t, "inspect.proto", "StacksResponse", data, `{"text": "goroutine 1", "truncated": true}`)
+	wantMessage(t, "inspect.proto", "StacksResponse", data, `{"text": "goroutine 1"}`)
 }
 
 // readProto are the messages of inspect.proto, which have only what this reads.

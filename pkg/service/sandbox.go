@@ -146,7 +146,7 @@ func (s *sandboxService) Status(_ context.Context, id string, request []byte) ([
 	if err != nil {
 		return nil, err
 	}
-	var info map[string]string
+	var info []any
 	if verbose {
 		if info, err = podInfo(status); err != nil {
 			return nil, err
@@ -198,8 +198,8 @@ func podConfig(options *anypb.Any) (pod.Config, error) {
 	return config, err
 }
 
-// podInfo returns the info of a verbose SandboxStatus. CRI decodes its value of "info" and encodes it again.
-func podInfo(s sandbox.Status) (map[string]string, error) {
+// podInfo returns the entry in the info of a verbose SandboxStatus. CRI decodes its value and encodes it again.
+func podInfo(s sandbox.Status) ([]any, error) {
 	data, err := json.Marshal(sandboxInfo{
 		Pid: s.Pid, Status: string(s.Stage), RuntimeType: "io.containerd.sandbox.v1",
 		Config: s.Config.CRI, RuntimeSpec: s.Spec,
@@ -207,7 +207,7 @@ func podInfo(s sandbox.Status) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %q: encode status: %w", s.ID, err)
 	}
-	return map[string]string{"info": string(data)}, nil
+	return []any{"info", data}, nil
 }
 
 // sandboxInfo has the names that CRI reads (containerd internal/cri/server/podsandbox/types, SandboxInfo).

@@ -126,10 +126,10 @@ func (c *Client) Inspect(ctx context.Context, containerID string) (answer inspec
 	return answer, nil
 }
 
-// Stacks returns the stack of each goroutine, or the first of them if they are truncated.
-func (c *Client) Stacks(ctx context.Context) (text string, truncated bool, err error) {
-	err = c.own(ctx, "Stacks", nil, &text, &truncated)
-	return text, truncated, err
+// Stacks returns the stack of each goroutine, or the first of them if they are too many.
+func (c *Client) Stacks(ctx context.Context) (text string, err error) {
+	err = c.own(ctx, "Stacks", nil, &text)
+	return text, err
 }
 
 // Address is where a shim listens.

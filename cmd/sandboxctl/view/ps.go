@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -190,7 +189,7 @@ does neither until kill -CONT PID.`,
 			defer client.Close()
 			ctx, cancel := context.WithTimeout(cmd.Context(), o.Timeout)
 			defer cancel()
-			text, truncated, err := client.Stacks(ctx)
+			text, err := client.Stacks(ctx)
 			switch {
 			case errdefs.IsNotImplemented(err):
 				return fmt.Errorf("%s: its shim is of another runtime, or older than this program", id)
@@ -200,10 +199,7 @@ does neither until kill -CONT PID.`,
 				return err
 			}
 			if o.JSON() {
-				return cli.WriteJSON(cmd.OutOrStdout(), map[string]any{"stacks": text, "truncated": truncated})
-			}
-			if truncated {
-				fmt.Fprintln(os.Stderr, "sandboxctl: there are more stacks than fit into an answer")
+				return cli.WriteJSON(cmd.OutOrStdout(), map[string]any{"stacks": text})
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), cli.PrintableText(text))
 			return err
