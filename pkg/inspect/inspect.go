@@ -137,6 +137,6 @@ type Exec struct {
 	State  string        `json:"state"`
 	Pid    int           `json:"pid,omitempty"`
 	Exit   *Exit         `json:"exit,omitempty"`
-	CPU    time.Duration `json:"cpu_ns,omitempty"`      // with a cgroup of its own, as Memory
+	CPU    time.Duration `json:"cpu_ns,omitempty"`      // while it runs with limits, as Memory
 	Memory uint64        `json:"memory_peak,omitempty"` // bytes
 }

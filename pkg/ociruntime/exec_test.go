@@ -522,8 +522,8 @@ func TestExec_WithACgroupOfItsOwn(t *testing.T) {
 				if exit.Status != tc.status {
 					t.Errorf("ended %s: status %d, want %d", tc.what, exit.Status, tc.status)
 				}
-				if u := own.Usage(); tc.what == "by the shim" && (u.CPU <= 0 || u.CPU > time.Minute || u.Memory < 100<<10) {
-					t.Errorf("Usage = %+v", u)
+				if u := own.Account(); tc.what == "by the shim" && (u.CPU <= 0 || u.CPU > time.Minute || u.Memory < 100<<10) {
+					t.Errorf("Account = %+v", u)
 				}
 				testx.Eventually(t, "the end of its daemon", func() bool { return processes() == 1 })
 				if left := nestDirs(t, config); len(left) > 0 {

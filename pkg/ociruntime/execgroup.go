@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -124,8 +123,7 @@ func (g *execGroup) killAll() error {
 type limitedExec struct {
 	process.Handle
 	group   *execGroup
-	final   atomic.Pointer[process.Usage] // set by Wait
-	account cgroup.Account                // set by Wait
+	account cgroup.Account // set by Wait
 }
 
 // Signal sends SIGKILL to the whole cgroup, and other signals to the first process.
@@ -153,33 +151,18 @@ func (e *limitedExec) Wait() process.Exit {
 	// What the cgroup does not tell is the first process's: the kernel may not count memory, and systemd may have removed
 	// the cgroup with the scope that it is in.
 	all, err := e.group.Account()
-	warnUsage(err)
+	if err != nil && !errdefs.IsNotFound(err) {
+		log.L.WithError(err).Warn("usage of an exec")
+	}
 	if errdefs.IsNotFound(err) {
 		all = exit.Used
 		all.Memory = 0
 	}
-	total := all.Memory > 0
-	if !total {
+	if all.Memory == 0 {
 		all.Memory = exit.Used.Memory
 	}
 	e.account = all
-	e.final.Store(&process.Usage{CPU: all.CPU, Memory: all.Memory, CgroupTotal: total})
 	return exit
-}
-
-func (e *limitedExec) Usage() process.Usage {
-	if final := e.final.Load(); final != nil {
-		return *final
-	}
-	u, err := e.group.Usage()
-	warnUsage(err)
-	return process.Usage{CPU: u.CPU, Memory: u.Memory, CgroupTotal: u.Memory > 0}
-}
-
-func warnUsage(err error) {
-	if err != nil && !errdefs.IsNotFound(err) {
-		log.L.WithError(err).Warn("usage of an exec")
-	}
 }
 
 func (e *limitedExec) Cgroup() *cgroup.Cgroup  { return e.group.Cgroup }

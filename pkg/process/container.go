@@ -320,7 +320,7 @@ func (c *Container) inspectExecs(most int) inspect.Execs {
 		s := p.Status()
 		one := inspect.Exec{ID: s.ID, State: s.State.String(), Pid: s.Pid, Exit: shownExit(s)}
 		if group := p.execCgroup(); group != nil {
-			used := group.Usage()
+			used, _ := group.Cgroup().Usage() // of one that has exited it is gone
 			one.CPU, one.Memory = used.CPU, used.Memory
 		}
 		execs.List = append(execs.List, one)

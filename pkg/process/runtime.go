@@ -78,15 +78,7 @@ type Handle interface {
 type ExecCgroup interface {
 	Cgroup() *cgroup.Cgroup  // exists until Release
 	Account() cgroup.Account // usage of the exec and all processes that it started, after Wait
-	Usage() Usage            // current, or final
 	Release()                // removes the cgroup as soon as it is empty, after the exit is published
-}
-
-// Usage is the usage of an exec, including all processes that it started.
-type Usage struct {
-	CPU         time.Duration
-	Memory      uint64 // peak in bytes: of all processes together, or of the largest one that has exited
-	CgroupTotal bool   // Memory is of all processes
 }
 
 // Exit is how a process ended.

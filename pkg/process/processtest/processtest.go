@@ -252,7 +252,6 @@ func (c *Container) Exec(
 type execCgroup struct{ *Container }
 
 func (e execCgroup) Account() cgroup.Account { return e.runtime.Account }
-func (execCgroup) Usage() process.Usage      { return process.Usage{} }
 func (execCgroup) Release()                  {}
 
 // Pause implements process.RuntimeContainer. It writes FreezerState, if the cgroup has that.
