@@ -18,7 +18,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 	"github.com/containerd/typeurl/v2"
-	json "github.com/go-json-experiment/json/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -299,8 +298,5 @@ func unpackSpec(a *anypb.Any, field, name string, to any) error {
 	if !strings.HasPrefix(url, specURL) || !strings.HasSuffix(url, "/"+name) {
 		return fmt.Errorf("%s: type %q: want %s<version>/%s: %w", field, url, specURL, name, errdefs.ErrInvalidArgument)
 	}
-	if err := json.Unmarshal(a.GetValue(), to); err != nil {
-		return fmt.Errorf("%s: %w: %w", field, err, errdefs.ErrInvalidArgument)
-	}
-	return nil
+	return task.Decode(field, a.GetValue(), to)
 }

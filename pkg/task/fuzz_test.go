@@ -51,7 +51,8 @@ func FuzzSpec(f *testing.F) {
 	}
 	host := resources.Host{Unified: true, CPUs: cpus}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		spec, err := decodeSpec(data)
+		spec := new(specs.Spec)
+		err := Decode(specFile, data, spec)
 		if err == nil {
 			err = checkSpecOn(spec, host)
 		}
@@ -78,7 +79,8 @@ func FuzzSpec(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if spec, err = decodeSpec(again); err != nil || checkSpecOn(spec, host) != nil {
+		spec = new(specs.Spec)
+		if err := Decode(specFile, again, spec); err != nil || checkSpecOn(spec, host) != nil {
 			t.Errorf("%q is accepted, and as %q refused: %v", data, again, err)
 		}
 	})

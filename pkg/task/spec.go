@@ -4,12 +4,12 @@
 package task
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -36,15 +36,21 @@ func ReadSpec(bundle string) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decodeSpec(data)
+	spec := new(specs.Spec)
+	return spec, Decode(specFile, data, spec)
 }
 
-func decodeSpec(data []byte) (*specs.Spec, error) {
-	spec := new(specs.Spec)
-	if err := json.Unmarshal(data, spec); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", specFile, err, errdefs.ErrInvalidArgument)
+// Decode decodes a structure of the OCI specification, which stands in field. It refuses NUL, where a string ends for the
+// kernel: another path than the named one would be masked, for example.
+func Decode(field string, data []byte, structure any) error {
+	unescaped := bytes.ReplaceAll(data, []byte(`\\`), nil)
+	if bytes.Contains(unescaped, []byte(`\u0000`)) {
+		return fmt.Errorf("%s: must not contain NUL: %w", field, errdefs.ErrInvalidArgument)
 	}
-	return spec, nil
+	if err := json.Unmarshal(data, structure); err != nil {
+		return fmt.Errorf("%s: %w: %w", field, err, errdefs.ErrInvalidArgument)
+	}
+	return nil
 }
 
 // checkSpec refuses what libcontainer would refuse late, or without a clear error.
@@ -69,10 +75,7 @@ func checkSpecOn(spec *specs.Spec, h resources.Host) error {
 	if adj := spec.Process.OOMScoreAdj; adj != nil && (*adj < -1000 || *adj > 1000) { // proc_pid_oom_score_adj(5)
 		return fmt.Errorf("process.oomScoreAdj %d: must be from -1000 to 1000: %w", *adj, errdefs.ErrInvalidArgument)
 	}
-	withoutAnnotations := *spec
-	withoutAnnotations.Annotations = nil // they remain texts
 	return cmp.Or(
-		checkStrings("", withoutAnnotations),
 		checkMounts(spec.Mounts),
 		checkProcess("process", spec.Process),
 		resources.Check(spec.Linux.Resources, h),
@@ -101,47 +104,7 @@ func checkProcess(field string, p *specs.Process) error {
 	case !filepath.IsAbs(p.Cwd):
 		return fmt.Errorf("%s.cwd %q: must be an absolute path: %w", field, p.Cwd, errdefs.ErrInvalidArgument)
 	}
-	return checkStrings(field, *p)
-}
-
-// checkStrings refuses a string with a NUL in a structure of the specification, which stands in field. For the kernel
-// the string ends there: another path than the named one would be masked, for example.
-func checkStrings(field string, structure any) error {
-	path, text := findNUL(reflect.ValueOf(structure))
-	if text == "" {
-		return nil
-	}
-	path = strings.TrimPrefix(field+path, ".")
-	return fmt.Errorf("%s %q: must not contain NUL: %w", path, text, errdefs.ErrInvalidArgument)
-}
-
-// findNUL returns the first string in v that contains a NUL, and where in v it is; "" if there is none.
-func findNUL(v reflect.Value) (path, text string) {
-	switch v.Kind() { //nolint:exhaustive // the other kinds contain no strings
-	case reflect.String:
-		if strings.ContainsRune(v.String(), 0) {
-			return "", v.String()
-		}
-	case reflect.Pointer:
-		return findNUL(v.Elem())
-	case reflect.Slice, reflect.Map:
-		for key, value := range v.Seq2() {
-			if path, text = findNUL(value); text == "" {
-				path, text = findNUL(key)
-			}
-			if text != "" {
-				return fmt.Sprintf("[%#v]%s", key, path), text
-			}
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if path, text = findNUL(v.Field(i)); text != "" {
-				name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-				return "." + name + path, text
-			}
-		}
-	}
-	return "", ""
+	return nil
 }
 
 // systemdCgroup reports whether cgroupsPath has the form slice:prefix:name of the systemd driver.
