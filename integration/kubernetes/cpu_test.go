@@ -60,7 +60,7 @@ func TestKubernetes_CPUSource(t *testing.T) {
 			done`,
 		want: "exec\nexec\nexec\n",
 		ours: func(s *session) {
-			s.Quiet(cgroupScript + show + `echo 1 >$pod/cpuset.cpus; await 1 cat /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$(pid box)/cgroup)/cpuset.cpus`)
+			s.Quiet(cgroupScript + show + `echo 1 >$pod/cpuset.cpus; await 1 cat /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$(pid box)/cgroup)/cpuset.cpus.effective`)
 		},
 	}})
 }

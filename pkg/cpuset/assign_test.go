@@ -23,21 +23,15 @@ func must(tb testing.TB, list string) Set {
 }
 
 func TestAssign(t *testing.T) {
-	for _, c := range []struct{ name, source, requested, parent, partition, want, refusal string }{
+	for _, c := range []struct{ name, source, requested, parent, want, refusal string }{
 		{name: "what the source has", source: "0-1", parent: "0-3", want: "0-1"},
 		{name: "not what it asks for and lacks", source: "0-1", requested: "0-2", parent: "0-3", want: "0-1"},
 		{name: "not what the parent lacks", source: "0-3", parent: "2-5", want: "2-3"},
-		{name: "not into a partition", source: "0-1", parent: "0-3", partition: "root", refusal: `partition of /d is "root"`},
-		{name: "nor into an invalid one", source: "0-1", parent: "0-3", partition: "isolated invalid (why)", refusal: "must be member"},
 		{name: "not nothing", parent: "0-3", refusal: `has nothing of the source's ""`},
 		{name: "not what only the source has", source: "4-5", parent: "0-3", refusal: `has nothing of the source's "4-5"`},
 	} {
 		source := node{dir: "/s", requested: must(t, c.requested), effective: must(t, c.source)}
-		destination := node{dir: "/d", partition: "member"}
-		if c.partition != "" {
-			destination.partition = c.partition
-		}
-		got, err := assign(cpus, source, node{dir: "/", effective: must(t, c.parent)}, destination)
+		got, err := assign(cpus, source, node{dir: "/", effective: must(t, c.parent)})
 		if got != must(t, c.want) {
 			t.Errorf("%s: assign = %q, %v, want %q", c.name, got, err, c.want)
 		}
@@ -107,8 +101,7 @@ func FuzzAssign(f *testing.F) {
 			return // nothing to assign
 		}
 		from := node{requested: one(requested), effective: one(source)}
-		destination := node{requested: k.requested[0], effective: k.effective()[0], partition: "member"}
-		wanted, err := assign(cpus, from, node{effective: k.lends}, destination)
+		wanted, err := assign(cpus, from, node{effective: k.lends})
 		if err != nil {
 			if source&online&^exclusive != 0 && (requested == 0 || requested&source != 0) {
 				t.Errorf("assign refuses: %v", err)
@@ -119,7 +112,7 @@ func FuzzAssign(f *testing.F) {
 			t.Errorf("write %q to %+v: %v", wanted, k, err)
 		}
 		for i, got := range k.effective() {
-			if got.Empty() || !got.Difference(wanted).Empty() || i == 0 && got != wanted {
+			if got.Empty() || got.Intersect(wanted) != got || i == 0 && got != wanted {
 				t.Errorf("cgroup %d runs on %q in the end, want %q", i, got, wanted)
 			}
 		}

@@ -47,8 +47,7 @@ func (w tree) mkdir(dir, requested, effective string) {
 	w.Helper()
 	testx.Must(w, os.Mkdir(w.path(dir), 0o755))
 	for file, text := range map[string]string{
-		"cpuset.cpus": requested, "cpuset.cpus.effective": effective, "cpuset.cpus.partition": "member",
-		"cpuset.mems": "", "cpuset.mems.effective": "0-1",
+		"cpuset.cpus": requested, "cpuset.cpus.effective": effective, "cpuset.mems": "", "cpuset.mems.effective": "0-1",
 	} {
 		w.write(dir, file, text)
 	}

@@ -10,9 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
-	"github.com/containerd/containerd/v2/pkg/kernelversion"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
@@ -41,46 +39,18 @@ type State struct {
 	Err        error // why the last assignment is kept
 }
 
-const (
-	// grace is the time between mkdir of a source and the write of its list.
-	grace = time.Second
-	// applyTimeout bounds the calls of Apply in one reconciliation, for which Delete may have to wait.
-	applyTimeout = 2 * time.Second
-)
-
 // follower is a container that follows. The Reconciler's cgroupLock guards it.
 type follower struct {
 	Request
 	state   State
-	own     uint64    // inode of the container's cgroup
-	inode   uint64    // of the source, 0 when it was gone
-	since   time.Time // when the source was found made again, zero if it is the first one
-	applied *State    // the last assignment that Apply took
-	// Before Linux 5.17 the list of a container would keep CPUs from being taken from its parent (EBUSY). So a container
-	// that follows its parent has no list there.
-	inherits bool
-}
-
-func newFollower(root string, c Request) (*follower, error) {
-	source, err := locate(root, c.Source, c.Dir)
-	if err != nil {
-		return nil, err
-	}
-	f := &follower{Request: c, state: State{Source: source}, own: inode(c.Dir), inode: inode(source)}
-	if source == filepath.Dir(c.Dir) {
-		masks, err := kernelversion.GreaterEqualThan(kernelversion.KernelVersion{Kernel: 5, Major: 17})
-		f.inherits = err == nil && !masks
-	}
-	return f, nil
+	own     uint64 // inode of the container's cgroup
+	applied *State // the last assignment that Apply took
 }
 
 func (f *follower) reconcile() error {
 	// A container that has exited follows until it is deleted, and its cgroup may be another container's by then.
 	if inode(f.Dir) != f.own {
 		return fmt.Errorf("cgroup %s, which was made again: %w", f.Dir, errdefs.ErrNotFound)
-	}
-	if id := inode(f.state.Source); id != f.inode {
-		f.inode, f.since = id, time.Now()
 	}
 	err := f.follow(cpus, &f.state.CPUs)
 	if f.Mems {
@@ -95,10 +65,6 @@ func (f *follower) follow(r resource, last *Set) error {
 	if err != nil {
 		return err
 	}
-	if source.requested.Empty() && time.Since(f.since) < grace {
-		return fmt.Errorf("%s of %s, which was made again, is not written yet: %w",
-			r, source.dir, errdefs.ErrFailedPrecondition)
-	}
 	parent, err := observe(filepath.Dir(f.Dir), r)
 	if err != nil {
 		return err
@@ -107,11 +73,11 @@ func (f *follower) follow(r resource, last *Set) error {
 	if err != nil {
 		return err
 	}
-	wanted, err := assign(r, source, parent, destination)
+	wanted, err := assign(r, source, parent)
 	if err != nil {
 		return err
 	}
-	if keeps := f.inherits && destination.requested.Empty(); destination.requested != wanted && !keeps {
+	if destination.requested != wanted {
 		if err := f.write(r, wanted); err != nil {
 			return err
 		}
@@ -136,7 +102,7 @@ func (f *follower) write(r resource, set Set) error {
 // notifyApplied calls Apply with the assignment that reconcile wrote, unless Apply took it already.
 func (f *follower) notifyApplied(ctx context.Context) error {
 	taken := f.applied != nil && f.applied.CPUs == f.state.CPUs && f.applied.Mems == f.state.Mems
-	if taken || f.Apply == nil || f.inherits { // a list that Apply keeps would not inherit
+	if taken || f.Apply == nil {
 		return nil
 	}
 	if err := f.Apply(ctx, f.state.CPUs, f.state.Mems); err != nil {
@@ -170,7 +136,7 @@ func (f *follower) log() *log.Entry {
 func (f *follower) watched(root string) (files []string, dir string) {
 	for _, end := range []string{f.state.Source, f.Dir} {
 		for dir := end; below(dir, root); dir = filepath.Dir(dir) {
-			files = append(files, filepath.Join(dir, string(cpus)), filepath.Join(dir, partitionFile))
+			files = append(files, filepath.Join(dir, string(cpus)))
 			if f.Mems {
 				files = append(files, filepath.Join(dir, string(mems)))
 			}
@@ -183,7 +149,7 @@ func (f *follower) watched(root string) (files []string, dir string) {
 	return files, dir
 }
 
-// inode returns the inode number of a directory, or 0 if there is none. It differs after the directory was made again.
+// inode returns the inode number of a directory, or 0 if there is none.
 func inode(dir string) uint64 {
 	var s unix.Stat_t
 	_ = unix.Stat(dir, &s) // leaves 0 when it fails
@@ -228,15 +194,12 @@ type resource string
 const (
 	cpus resource = "cpuset.cpus"
 	mems resource = "cpuset.mems"
-
-	partitionFile = "cpuset.cpus.partition"
 )
 
 type node struct {
 	dir       string
-	requested Set    // what the file of the resource says; empty inherits
-	effective Set    // what the tasks of the cgroup have
-	partition string // member, root or isolated, with the reason if invalid
+	requested Set // what the file of the resource says; empty inherits
+	effective Set // what the tasks of the cgroup have
 }
 
 // usable reports whether a cgroup has some of its list. Otherwise the kernel lends it the list of its parent, or
@@ -245,26 +208,23 @@ func (n node) usable() bool {
 	return n.requested.Empty() || !n.requested.Intersect(n.effective).Empty()
 }
 
-// assign returns the intersection of the source and the destination's parent. errdefs.ErrFailedPrecondition says why
-// the destination must keep its list.
-func assign(r resource, source, parent, destination node) (Set, error) {
-	wanted, why := source.effective.Intersect(parent.effective), ""
+// assign returns the intersection of the source and the container's parent. errdefs.ErrFailedPrecondition says why the
+// container must keep its list.
+func assign(r resource, source, parent node) (Set, error) {
+	wanted := source.effective.Intersect(parent.effective)
 	switch {
 	case !source.usable():
-		why = fmt.Sprintf("%s %q of %s: none of these can be used now", r, source.requested, source.dir)
-	case destination.partition != "member":
-		why = fmt.Sprintf("%s of %s is %q: must be member", partitionFile, destination.dir, destination.partition)
+		return Set{}, fmt.Errorf("%s %q of %s: none of these can be used now: %w",
+			r, source.requested, source.dir, errdefs.ErrFailedPrecondition)
 	case wanted.Empty():
-		why = fmt.Sprintf("%s.effective of %s is %q: has nothing of the source's %q",
-			r, parent.dir, parent.effective, source.effective)
-	default:
-		return wanted, nil
+		return Set{}, fmt.Errorf("%s.effective of %s is %q: has nothing of the source's %q: %w",
+			r, parent.dir, parent.effective, source.effective, errdefs.ErrFailedPrecondition)
 	}
-	return Set{}, fmt.Errorf("%s: %w", why, errdefs.ErrFailedPrecondition)
+	return wanted, nil
 }
 
 // observe reads one resource of dir. A directory that is gone gives errdefs.ErrNotFound, one without the cpuset
-// controller errdefs.ErrFailedPrecondition. The root has neither list nor partition file.
+// controller errdefs.ErrFailedPrecondition. The root has no list.
 func observe(dir string, r resource) (node, error) {
 	const tries = 4 // somebody may write between two reads
 	n := node{dir: dir}
@@ -277,12 +237,6 @@ func observe(dir string, r resource) (node, error) {
 			break
 		}
 	}
-	if err == nil {
-		n.partition, err = readLine(dir, partitionFile)
-		if cgroup.IsGone(err) { // the root, and kernels before 5.0
-			n.partition, err = "member", nil
-		}
-	}
 	switch {
 	case cgroup.IsGone(err) && !isDir(dir):
 		err = fmt.Errorf("cgroup %s: %w", dir, errdefs.ErrNotFound)
@@ -293,21 +247,16 @@ func observe(dir string, r resource) (node, error) {
 }
 
 func readList(dir, file string) (Set, error) {
-	list, err := readLine(dir, file)
+	text, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {
 		return Set{}, err
 	}
-	set, err := Parse(list)
+	line, _, _ := strings.Cut(string(text), "\n")
+	set, err := Parse(line)
 	if err != nil {
 		err = fmt.Errorf("%s of %s: %w", file, dir, err)
 	}
 	return set, err
-}
-
-func readLine(dir, file string) (string, error) {
-	text, err := os.ReadFile(filepath.Join(dir, file))
-	line, _, _ := strings.Cut(string(text), "\n")
-	return line, err
 }
 
 func isDir(path string) bool {

@@ -36,17 +36,9 @@ func NewHook(r *Reconciler, mode cgroups.CGMode, source settings.Value, sources 
 // Prepare implements [process.Hook]. A container whose configuration sets a cpuset does not follow.
 func (h *Hook) Prepare(_ context.Context, c *process.Config) error {
 	h.id, h.pinned = c.ID, h.overruled(c.Spec.Linux.Resources)
-	if h.pinned {
-		return nil
-	}
-	return CheckMode(h.mode, h.source)
-}
-
-// CheckMode refuses source on a machine without cgroup v2.
-func CheckMode(mode cgroups.CGMode, source settings.Value) error {
-	if mode != cgroups.Unified {
+	if !h.pinned && h.mode != cgroups.Unified {
 		return fmt.Errorf("%s %q: needs a machine with cgroup v2 alone, the unified layout: %w",
-			source.Key, source.Text, errdefs.ErrFailedPrecondition)
+			h.source.Key, h.source.Text, errdefs.ErrFailedPrecondition)
 	}
 	return nil
 }

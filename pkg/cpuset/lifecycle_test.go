@@ -228,24 +228,6 @@ func TestReconcile_WithoutNotificationFollowsLateAndSaysSoOnce(t *testing.T) {
 	})
 }
 
-// A kernel's default is 128 instances for all of root, and a node has 110 pods.
-func TestReconcile_OfAPodTakesNoScarceInstance(t *testing.T) {
-	for source, want := range map[string]bool{cpuset.Parent: false, "shared": true} {
-		bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
-			add(w, r, w.follow(source))
-			if watches := g.watches(w.root, "pod/c1/cpuset.cpus"); watches != want {
-				w.Errorf("with source %s something is watched: %t, want %t", source, watches, want)
-			}
-			another := w.follow("shared")
-			another.ID = "c2"
-			add(w, r, another)
-			if !g.watches(w.root, "pod/c1/cpuset.cpus") {
-				w.Error("nothing is watched once another container follows a source that is no parent")
-			}
-		})
-	}
-}
-
 // The order is forced: Add has the turn, Stop waits for it, and the goroutine, told of a change, waits after Stop.
 func TestStop_LaterReconciliationDoesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

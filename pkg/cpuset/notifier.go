@@ -28,44 +28,36 @@ type Notifier interface {
 }
 
 type inotify struct {
-	opened, closed chan struct{}
-	file           *os.File            // set when opened is closed; non-blocking, so that Go's poller waits
-	fd             int                 // of file
-	watches        map[string]int      // the watch descriptor of each path; only Watch uses it
-	events         [inotifyBuffer]byte // only Wait uses it
+	closed  chan struct{}
+	err     error               // why there is no instance; every Watch returns it
+	file    *os.File            // nil after err; non-blocking, so that Go's poller waits
+	fd      int                 // of file
+	watches map[string]int      // the watch descriptor of each path; only Watch uses it
+	events  [inotifyBuffer]byte // only Wait uses it
 }
 
 const inotifyBuffer = 4096
 
-// Inotify returns a Notifier that opens an inotify instance when it has something to watch.
-func Inotify() Notifier { return &inotify{opened: make(chan struct{}), closed: make(chan struct{})} }
-
-// open opens the instance. An instance that Go's poller does not take (fs.epoll.max_user_watches) is an error.
-func (n *inotify) open() (err error) {
-	if n.fd, err = unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC); err != nil {
-		return fmt.Errorf("inotify_init1: %w (is fs.inotify.max_user_instances used up?)", err)
+// Inotify returns a Notifier with an inotify instance.
+func Inotify() Notifier {
+	n := &inotify{closed: make(chan struct{})}
+	if n.fd, n.err = unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC); n.err != nil {
+		n.err = fmt.Errorf("inotify_init1: %w (is fs.inotify.max_user_instances used up?)", n.err)
+		return n
 	}
-	file := os.NewFile(uintptr(n.fd), "inotify")
-	if err := file.SetReadDeadline(time.Time{}); err != nil {
-		return errors.Join(fmt.Errorf("poll inotify: %w", err), file.Close())
+	n.file = os.NewFile(uintptr(n.fd), "inotify")
+	if err := n.file.SetReadDeadline(time.Time{}); err != nil { // beyond fs.epoll.max_user_watches
+		n.err = errors.Join(fmt.Errorf("poll inotify: %w", err), n.file.Close())
 	}
-	n.file = file
-	close(n.opened)
-	return nil
+	return n
 }
 
 // Watch adds every path again: another inode has another watch descriptor.
 func (n *inotify) Watch(files, dirs []string) error {
-	if n.file == nil {
-		if len(files)+len(dirs) == 0 {
-			return nil
-		}
-		if err := n.open(); err != nil {
-			return err
-		}
+	watches, err := make(map[string]int, len(files)+len(dirs)), n.err
+	if err != nil {
+		return err
 	}
-	watches := make(map[string]int, len(files)+len(dirs))
-	var err error
 	add := func(mask uint32, paths []string) {
 		for _, path := range paths {
 			wd, watchErr := unix.InotifyAddWatch(n.fd, path, mask)
@@ -91,14 +83,12 @@ func (n *inotify) Watch(files, dirs []string) error {
 
 // Wait drains the queue. The content of the events does not matter.
 func (n *inotify) Wait(timeout time.Duration) bool {
-	select {
-	case <-n.opened:
+	if n.err == nil {
 		_ = n.file.SetReadDeadline(time.Now().Add(timeout)) // fails when the file is closed, and then Read does as well
 		_, _ = n.file.Read(n.events[:])
-	default:
+	} else {
 		select {
 		case <-n.closed:
-		case <-n.opened:
 		case <-time.After(timeout):
 		}
 	}
@@ -112,5 +102,5 @@ func (n *inotify) Wait(timeout time.Duration) bool {
 
 func (n *inotify) Close() {
 	close(n.closed)
-	_ = n.file.Close() // nil if nothing was watched; nothing was written
+	_ = n.file.Close() // nil or closed after n.err; nothing was written
 }

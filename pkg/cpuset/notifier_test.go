@@ -22,19 +22,6 @@ func closeOne(tb testing.TB) {
 	n.Close()
 }
 
-// The first watch opens the instance, which the goroutine that waits must not oversleep.
-func TestInotify_WaitEndsWhenTheFirstWatchIsMade(t *testing.T) {
-	w, n := plant(t), cpuset.Inotify()
-	defer n.Close()
-	changed := make(chan bool)
-	go func() { changed <- told(n) }() // joined below
-	testx.Must(t, n.Watch([]string{w.path("shared/cpuset.cpus")}, nil))
-	w.write("shared", "cpuset.cpus", "3")
-	if !<-changed {
-		t.Error("not told of a write after the first watch")
-	}
-}
-
 // told reports whether Wait returns for a change, rather than after a timeout that is long.
 func told(n cpuset.Notifier) bool {
 	begin := time.Now()
@@ -108,7 +95,7 @@ func TestInotify_ReportsWritesAndDirectories(t *testing.T) {
 func TestInotify_CloseEndsWaitAndLeavesNothing(t *testing.T) {
 	closeOne(t)
 	before := testx.OpenFiles(t)
-	for _, files := range [][]string{nil, {t.TempDir()}} { // without an instance, and with one
+	for _, files := range [][]string{nil, {t.TempDir()}} {
 		n := cpuset.Inotify()
 		testx.Must(t, n.Watch(files, nil))
 		ended := make(chan bool)

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -47,14 +48,16 @@ func New(root string, open func() Notifier) *Reconciler {
 	}
 }
 
-// Add lets a container follow its source, and writes its cgroup before it returns. Errors: errdefs.ErrNotFound if the
+// Add lets a container follow its source, and writes its cgroup before it returns. A container whose source is its
+// parent has no list of its own, and does not follow. Errors: errdefs.ErrNotFound if the
 // source or the cgroup does not exist, ErrInvalidArgument if the source cannot be one, ErrAlreadyExists if the id is
 // known, ErrFailedPrecondition if there is nothing to assign.
 func (r *Reconciler) Add(ctx context.Context, c Request) error {
-	f, err := newFollower(r.root, c)
-	if err != nil {
+	source, err := locate(r.root, c.Source, c.Dir)
+	if err != nil || source == filepath.Dir(c.Dir) { // the kernel gives a container what its parent has
 		return err
 	}
+	f := &follower{Request: c, state: State{Source: source}, own: inode(c.Dir)}
 	r.change(func() {
 		switch {
 		case r.stopped:
@@ -160,6 +163,8 @@ const (
 	resyncMax = 3 * time.Second
 	// gap is the least time between two reconciliations.
 	gap = 5 * time.Millisecond
+	// applyTimeout bounds the calls of Apply in one reconciliation, for which Delete may have to wait.
+	applyTimeout = 2 * time.Second
 )
 
 // loop is the goroutine of a Reconciler, which reconciles when the notifier says so.
@@ -168,9 +173,7 @@ type loop struct {
 	ended sync.WaitGroup
 }
 
-// updateWatches starts the goroutine and watches the files of the containers, with cgroupLock held. If all follow their
-// parents, it watches nothing: the pods of a node would take all 128 inotify instances of root
-// (fs.inotify.max_user_instances).
+// updateWatches starts the goroutine and watches the files of the containers, with cgroupLock held.
 func (r *Reconciler) updateWatches() {
 	if r.loop == nil {
 		l := &loop{Notifier: r.open()}
@@ -178,12 +181,9 @@ func (r *Reconciler) updateWatches() {
 		l.ended.Go(func() { r.run(l) }) // ends with the last container that follows, or by Stop; change joins it
 	}
 	var files, dirs []string
-	fs := r.following()
-	if slices.ContainsFunc(fs, func(f *follower) bool { return f.Source != Parent }) {
-		for _, f := range fs {
-			more, dir := f.watched(r.root)
-			files, dirs = append(files, more...), append(dirs, dir)
-		}
+	for _, f := range r.following() {
+		more, dir := f.watched(r.root)
+		files, dirs = append(files, more...), append(dirs, dir)
 	}
 	err := r.loop.Watch(unique(files), unique(dirs))
 	if err != nil && err.Error() != r.watchError {

@@ -64,27 +64,35 @@ func TestAdd_HasWrittenWhenItReturns(t *testing.T) {
 	})
 }
 
-func TestAdd_ThePodIsASource(t *testing.T) {
+func TestAdd_FollowsMemoryNodes(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
-		c := w.follow("pod")
+		c := w.follow("shared")
 		c.Mems = true
 		add(w, r, c)
-		cpus, mems, later := "0-7", "0-1", "1"
-		if !masks(w) { // a list would keep CPUs from being taken from the pod
-			cpus, mems, later = "", "", ""
+		for _, mems := range []string{"0-1", "1"} {
+			w.write("shared", "cpuset.mems.effective", mems)
+			g.tell()
+			time.Sleep(soon)
+			if got := w.read("pod/c1", "cpuset.mems"); got != mems {
+				w.Errorf("cpuset.mems = %q, want %q", got, mems)
+			}
 		}
-		w.wantCPUs("after Add", "pod/c1", cpus)
-		if got := w.read("pod/c1", "cpuset.mems"); got != mems {
-			w.Errorf("cpuset.mems = %q, want %q", got, mems)
-		}
-		w.write("pod", "cpuset.mems.effective", "1")
-		g.tell()
-		time.Sleep(soon)
-		if got := w.read("pod/c1", "cpuset.mems"); got != later {
-			w.Errorf("cpuset.mems = %q, want %q", got, later)
-		}
-		if !g.watches(w.root, "pod/cpuset.mems") || !g.watches(w.root, "pod/c1/cpuset.mems") {
+		if !g.watches(w.root, "shared/cpuset.mems") || !g.watches(w.root, "pod/c1/cpuset.mems") {
 			w.Error("the files of memory nodes are not watched")
+		}
+	})
+}
+
+// The kernel gives a container what its parent has. A list would keep CPUs from being taken from the parent before Linux
+// 5.17, and a kernel's default is 128 inotify instances for all of root, where a node has 110 pods.
+func TestAdd_OfTheParentWritesNothingAndTakesNoScarceInstance(t *testing.T) {
+	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
+		for _, source := range []string{cpuset.Parent, "/pod"} {
+			add(w, r, w.follow(source))
+			w.wantCPUs("with source "+source, "pod/c1", "")
+			if _, ok := r.State("c1"); ok || g.closed != nil {
+				w.Errorf("with source %s the container follows: %t, something is watched: %t", source, ok, g.closed != nil)
+			}
 		}
 	})
 }
@@ -163,7 +171,7 @@ func TestReconcile_FollowsANotifiedChangeAtOnce(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
 		add(w, r, w.follow("shared"))
 		for _, path := range []string{
-			"shared/cpuset.cpus", "shared/cpuset.cpus.partition", "pod/cpuset.cpus", "pod/c1/cpuset.cpus", ".",
+			"shared/cpuset.cpus", "pod/cpuset.cpus", "pod/c1/cpuset.cpus", ".",
 		} {
 			if !g.watches(w.root, path) {
 				w.Errorf("%s is not watched", path)
@@ -241,10 +249,8 @@ func TestReconcile_KeepsAndLogsOnceWhatItCannotFollow(t *testing.T) {
 			w.assign("shared", "6")
 			w.write("shared", "cpuset.cpus.effective", "0-5")
 		}, nil},
-		"CPUs that the pod lacks":  {func(w tree) { w.assign("shared", "8-9") }, nil},
-		"a partition":              {func(w tree) { w.write("pod/c1", "cpuset.cpus.partition", "isolated") }, func(w tree) { w.write("pod/c1", "cpuset.cpus.partition", "member") }},
-		"a partition of no effect": {func(w tree) { w.write("pod/c1", "cpuset.cpus.partition", "root invalid (why)") }, func(w tree) { w.write("pod/c1", "cpuset.cpus.partition", "member") }},
-		"no source":                {func(w tree) { w.remove("shared") }, func(w tree) { w.mkdir("shared", "2-3", "2-3") }},
+		"CPUs that the pod lacks": {func(w tree) { w.assign("shared", "8-9") }, nil},
+		"no source":               {func(w tree) { w.remove("shared") }, func(w tree) { w.mkdir("shared", "2-3", "2-3") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
@@ -284,34 +290,6 @@ func TestReconcile_KeepsAndLogsOnceWhatItCannotFollow(t *testing.T) {
 			})
 		})
 	}
-}
-
-// What makes a cgroup makes it without a list, with which it has all that its parent has, and then writes the list.
-func TestReconcile_GivesASourceThatIsMadeAgainTime(t *testing.T) {
-	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
-		add(w, r, w.follow("shared"))
-		w.remove("shared")
-		g.tell()
-		time.Sleep(soon)
-		if !g.watches(w.root, ".") {
-			w.Error("the directory of the source is not watched")
-		}
-		w.mkdir("shared", "", "0-7")
-		g.tell()
-		time.Sleep(500 * time.Millisecond)
-		w.wantCPUs("half a second after mkdir", "pod/c1", "0-1")
-		w.assign("shared", "5")
-		g.tell()
-		time.Sleep(soon)
-		w.wantCPUs("after its list was written", "pod/c1", "5")
-		w.remove("shared")
-		g.tell()
-		time.Sleep(soon)
-		w.mkdir("shared", "", "0-7")
-		g.tell()
-		time.Sleep(time.Second + late)
-		w.wantCPUs("when no list was written", "pod/c1", "0-7")
-	})
 }
 
 func TestReconcile_WatchesWhereAMissingSourceWillBe(t *testing.T) {
