@@ -4,18 +4,11 @@
 package containerd_test
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
 )
@@ -56,60 +49,4 @@ func (t *task) dial(address, text string) {
 	if err != nil {
 		t.e.Fatalf("send to %s: %v: %s", address, err, out)
 	}
-}
-
-func TestListen_UnixSocketFilesOfAKilledShimAreRemoved(t *testing.T) {
-	harness.OursOnly(t, "listen")
-	parent := newEnv(t)
-	const inside = "cd /shared && "
-	for i, tt := range []struct {
-		name, script string
-		want         []string // on the volume, and beside it
-	}{
-		{"the program leaves them alone", "", []string{"beside/s"}},
-		{"one is the program's own by now", inside + "rm s && echo mine >s", []string{"beside/s", "volume/s"}},
-		{"a link to a file of the host is in the place of one", inside + "rm s && ln -s ../beside/s s", []string{"beside/s", "volume/s"}},
-		{"a link to a directory of the host is in the place of that of one", inside + "mv sub moved && ln -s ../beside sub", []string{"beside/s", "volume/moved/s", "volume/sub"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			e := parent.sub(t)
-			e.allow("listen")
-			dir := t.TempDir()
-			e.must(errors.Join(os.MkdirAll(filepath.Join(dir, "volume/sub"), 0o755),
-				os.Mkdir(filepath.Join(dir, "beside"), 0o755),
-				os.WriteFile(filepath.Join(dir, "beside/s"), nil, 0o600)), "files of the host")
-			root := filepath.Join(dir, "root")
-			e.must(harness.WriteRootfs(e.containerd.Env, root), "a root file system that stays")
-			id := "c" + strconv.Itoa(i)
-			opts := with(oci.WithEnv([]string{"PATH=/bin"}), bind(filepath.Join(dir, "volume"), "/shared"),
-				sockets("unix:///shared/s unix:///shared/sub/s?type=dgram unix:///tmp/s unix:///run/s unix:///dev/shm/s"))
-			c := e.run(id, config{rootfs: root, opts: opts}, "/bin/sh", "-c", tt.script+"\necho done; exec sleep 1000")
-			c.out.WaitFor(t, "done")
-			for _, file := range []string{"/run/s", "/tmp/s", "/dev/shm/s"} {
-				c.file(file)
-			}
-			e.must(unix.Kill(e.shim(id), unix.SIGKILL), "kill the shim")
-			e.waitEvents(id, "exit "+id+" 137 | delete "+id)
-			c.closeIO()
-			if _, err := os.Lstat(filepath.Join(root, "tmp/s")); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the socket in the root file system: %v, want that it is gone", err)
-			}
-			e.must(os.RemoveAll(root), "remove the root file system")
-			if got := filesBelow(t, dir); !slices.Equal(got, tt.want) {
-				t.Errorf("files = %q, want %q", got, tt.want)
-			}
-		})
-	}
-}
-
-func filesBelow(t *testing.T, dir string) (list []string) {
-	t.Helper()
-	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			list = append(list, path)
-		}
-		return err
-	})
-	harness.Must(t, err)
-	return list
 }

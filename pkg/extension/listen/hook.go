@@ -3,21 +3,19 @@
 
 // Package listen opens sockets for a container's first process (socket activation, sd_listen_fds(3)). [Open] makes
 // them before the container, in its network namespace, since init can get descriptors only at its start. [Bind] binds
-// them among the mounts of the container that is set up, before its program runs. Their files are removed with the
-// container, or by the delete command.
+// them among the mounts of the container that is set up, before its program runs. Their files stay, as with systemd
+// (systemd.socket(5), RemoveOnStop), until somebody binds the path again.
 //
-// The waits for volumes are bounded. Goroutines that are left then end when the volumes answer. There are no locks.
+// The wait for volumes is bounded. A goroutine that is left then ends when the volumes answer. There are no locks.
 package listen
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -37,7 +35,6 @@ func Extension() extension.Extension {
 		// Root binds the sockets: ports in the host's network, paths on volumes.
 		Settings: []settings.Setting{{Name: "listen", Option: "Listen", Unsafe: true, SafeValue: none}},
 		New:      newPart,
-		CleanUp:  cleanUp,
 	}
 }
 
@@ -52,33 +49,11 @@ func newPart(values settings.Values) (_ *extension.Part, err error) {
 	if h.list, err = Parse(h.setting.Text); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", h.setting.Key, err, errdefs.ErrInvalidArgument)
 	}
-	return &extension.Part{Hook: h, Record: func() any { return h.files }}, nil
+	return &extension.Part{Hook: h}, nil
 }
 
-func cleanUp(_ context.Context, left extension.Left) error {
-	if left.Record == nil {
-		return nil
-	}
-	var files []File
-	if err := json.Unmarshal(left.Record, &files); err != nil {
-		return fmt.Errorf("sockets: %w", err)
-	}
-	remove(files, left.ID)
-	return nil
-}
-
-// remove removes the files of sockets. A file that stays is no reason to keep the container or its bundle.
-func remove(files []File, containerID string) {
-	if err := unixfile.Within(removeTimeout, func() error { return removeLeft(files) }); err != nil {
-		log.L.WithError(err).WithField("container", containerID).Warn("remove sockets; one may be left")
-	}
-}
-
-// Bounds on waiting for volumes, which may hang: in Create, and in Delete and the delete command.
-const (
-	bindTimeout   = 5 * time.Second
-	removeTimeout = time.Second
-)
+// bindTimeout bounds the wait for volumes, which may hang.
+const bindTimeout = 5 * time.Second
 
 type hook struct {
 	process.NoHook
@@ -86,7 +61,6 @@ type hook struct {
 	list    []Address
 	config  *process.Config // from Prepare on
 	sockets *Sockets        // from Prepare until init has them
-	files   []File          // of the sockets, from Prepare on
 }
 
 func (h *hook) refuse(why string) error {
@@ -108,7 +82,7 @@ func (h *hook) Prepare(_ context.Context, c *process.Config) error {
 		made.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.sockets.Namespace.Fd())
 	}
 	env(h.list, c.SetEnv)
-	c.Files, h.files = h.sockets.Files, onHost(h.list, c)
+	c.Files = h.sockets.Files
 	return nil
 }
 
@@ -174,8 +148,5 @@ func (h *hook) closeSockets() {
 // Removed implements [process.Hook].
 func (h *hook) Removed() error {
 	h.closeSockets()
-	if h.files != nil {
-		remove(h.files, h.config.ID)
-	}
 	return nil
 }

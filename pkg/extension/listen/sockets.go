@@ -159,7 +159,7 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 // bindPath makes the file with its owner, by the ids of the thread, and its mode, by that of the socket: others who
 // share the directory could exchange the file before a chown(2).
 func bindPath(a Address, fd int, root string, owner idmap.Owner) error {
-	dir, err := directory(root, path.Dir(a.Path), unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
+	dir, err := directory(root, path.Dir(a.Path))
 	if err != nil {
 		return err
 	}
@@ -175,15 +175,39 @@ func bindPath(a Address, fd int, root string, owner idmap.Owner) error {
 	return os.NewSyscallError("bind", errors.Join(err, unix.Setfsuid(os.Geteuid()), unix.Setfsgid(os.Getegid())))
 }
 
-// directory opens the directory name below root, by openat2(2) with resolve.
-func directory(root, name string, resolve uint64) (int, error) {
+// removeStale removes a socket that nobody has open. It tries to connect a datagram socket: a live socket of another
+// type refuses with another error, also before it listens, and sees no connection.
+func removeStale(dir int, name string) error {
+	file, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(file) //nolint:errcheck // nothing was written
+	var s unix.Stat_t
+	if err := unix.Fstat(file, &s); err != nil || s.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	to := &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d", file)}
+	if errors.Is(unix.Connect(fd, to), unix.ECONNREFUSED) {
+		_ = unix.Unlinkat(dir, name, 0) // somebody else may have done it
+	}
+	return nil
+}
+
+// directory opens the directory name in the container's root.
+func directory(root, name string) (int, error) {
 	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, &os.PathError{Op: "open", Path: root, Err: err}
 	}
 	defer unix.Close(top) //nolint:errcheck // nothing was written
 	fd, err := unixfile.Openat2(top, name, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve,
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
 		return -1, &os.PathError{Op: "open in the container", Path: name, Err: err}
