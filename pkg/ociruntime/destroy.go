@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -19,7 +20,6 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/ociruntime/criu"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
-	"sandbox.internal/shim/pkg/unixfile"
 )
 
 func (c *container) KillRemaining(ctx context.Context) error {
@@ -128,7 +128,7 @@ func removeStateDir(dir string) error {
 	if err := criu.DetachRoot(dir); err != nil {
 		return err
 	}
-	return unixfile.RemoveAll(dir)
+	return os.RemoveAll(dir)
 }
 
 const (

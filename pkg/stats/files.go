@@ -30,8 +30,6 @@ var (
 		{name: "cpuacct.usage_percpu", field: "CPU.Usage.PerCPU"},
 		{name: "memory.stat", field: "Memory"},
 		{name: "memory.oom_control", field: "MemoryOomControl"},
-		{name: "rdma.current", field: "Rdma.Current"},
-		{name: "rdma.max", field: "Rdma.Limit"},
 	}
 	counters = []controlFile{
 		{name: "usage_in_bytes", field: "Usage"},
@@ -61,8 +59,6 @@ var (
 		{name: "memory.events", field: "MemoryEvents"},
 		// The file exists without the controller; the message would say that no memory is used.
 		{name: "memory.pressure", field: "Memory.PSI", part: true},
-		{name: "rdma.current", field: "Rdma.Current"},
-		{name: "rdma.max", field: "Rdma.Limit"},
 		{name: "io.stat", field: "Io.Usage"},
 		{name: "io.pressure", field: "Io.PSI"}, // exists without the io controller
 	}

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path"
 	"reflect"
@@ -29,7 +28,6 @@ var otherNames = map[string]string{
 	"hierarchicalmemswlimit": "hierarchicalswaplimit", // v1 memory.stat
 	"workingsetrefaultanon":  "workingsetrefault", "workingsetrefaultfile": "workingsetrefault",
 	"workingsetactivateanon": "workingsetactivate", "workingsetactivatefile": "workingsetactivate",
-	"hcahandle": "hcahandles", "hcaobject": "hcaobjects",
 	"max": "failcnt", // v2 hugetlb.SIZE.events
 }
 
@@ -43,7 +41,7 @@ func numbersOf(message reflect.Type) map[string]int {
 	index := map[string]int{}
 	for i := range message.NumField() {
 		switch f := message.Field(i); f.Type.Kind() { //nolint:exhaustive // the others are no numbers of the kernel's
-		case reflect.Uint64, reflect.Uint32, reflect.Float64:
+		case reflect.Uint64, reflect.Float64:
 			index[strings.ToLower(f.Name)] = i
 		}
 	}
@@ -76,8 +74,6 @@ func parse(text []byte, field reflect.Value, unlimited uint64) (err error) {
 		}
 	case *[]*v2.IOEntry:
 		*f, err = parseIOStat(text)
-	case *[]*v1.RdmaEntry, *[]*v2.RdmaEntry:
-		err = parseRDMA(text, field)
 	case **v2.PSIStats:
 		*f, err = parsePressure(text)
 	default:
@@ -146,19 +142,11 @@ func add(text []byte, field reflect.Value) error {
 		field.SetFloat(n)
 		return nil
 	}
-	var unlimited uint64 // for keys that have no limit
-	if field.Kind() == reflect.Uint32 {
-		unlimited = math.MaxUint32
+	n, err := number(text, 0) // no key has a limit
+	if err == nil {
+		field.SetUint(field.Uint() + n)
 	}
-	n, err := number(text, unlimited)
-	if err != nil {
-		return err
-	}
-	if n += field.Uint(); field.OverflowUint(n) {
-		return fmt.Errorf("%d: must be at most %d: %w", n, uint32(math.MaxUint32), errdefs.ErrInternal)
-	}
-	field.SetUint(n)
-	return nil
+	return err
 }
 
 func parseDevice(text []byte) (major, minor uint64, ok bool) {
@@ -187,20 +175,6 @@ func parsePressure(text []byte) (*v2.PSIStats, error) {
 		}
 	}
 	return psi, nil
-}
-
-// parseRDMA reads lines such as "mlx4_0 hca_handle=2 hca_object=max" (cgroup-v1/rdma.rst).
-func parseRDMA(text []byte, list reflect.Value) error {
-	for line := range bytes.Lines(text) {
-		name, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
-		if len(name) == 0 {
-			continue
-		}
-		if err := addPairs(rest, " ", "=", entry(list, "Device", string(name)).Elem()); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	return nil
 }
 
 // parseBlkio reads lines such as "8:0 Read 12" or "8:0 12". It skips the total over the devices.

@@ -171,8 +171,6 @@ func TestV1_ReadsAnyMountPointAndOnlyExistingFiles(t *testing.T) {
 		"huge/hugetlb.2MB.usage_in_bytes":   "4\n",
 		"huge/hugetlb.2MB.failcnt":          "5\n",
 		"huge/hugetlb.2MB.rsvd.failcnt":     "6\n",
-		"rdma/rdma.current":                 "mlx4_0 hca_handle=1 hca_object=2\n",
-		"rdma/rdma.max":                     "mlx4_0 hca_handle=max hca_object=3\n",
 		"huge/hugetlb.1GB.usage_in_bytes":   "8\n",
 		"huge/hugetlb.1GB.rsvd.usage_bytes": "9\n",
 	} {
@@ -180,16 +178,12 @@ func TestV1_ReadsAnyMountPointAndOnlyExistingFiles(t *testing.T) {
 	}
 	c := cgroup.New(map[string]string{
 		"pids": dir + "/odd mount", "cpu": dir + "/cpu,cpuacct/x", "memory": dir + "/removed", "name=systemd": dir,
-		"hugetlb": dir + "/huge", "rdma": dir + "/rdma",
+		"hugetlb": dir + "/huge",
 	})
 	want := &v1.Metrics{
 		Pids:    &v1.PidsStat{Current: 7},
 		CPU:     &v1.CPUStat{Usage: &v1.CPUUsage{}, Throttling: &v1.Throttle{Periods: 3, ThrottledPeriods: 2, ThrottledTime: 1}},
 		Hugetlb: []*v1.HugetlbStat{{Pagesize: "1GB", Usage: 8}, {Pagesize: "2MB", Usage: 4, Failcnt: 5}},
-		Rdma: &v1.RdmaStat{
-			Current: []*v1.RdmaEntry{{Device: "mlx4_0", HcaHandles: 1, HcaObjects: 2}},
-			Limit:   []*v1.RdmaEntry{{Device: "mlx4_0", HcaHandles: 1<<32 - 1, HcaObjects: 3}},
-		},
 	}
 	if diff := cmp.Diff(want, read[*v1.Metrics](t, open(t, c)), protocmp.Transform()); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)

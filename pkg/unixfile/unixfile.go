@@ -91,21 +91,11 @@ func ReadJSON(path string, value any) error {
 }
 
 // Remove removes the file or the empty directory at path, if there is one.
-func Remove(path string) error { return removed(path, os.Remove(path)) }
-
-// RemoveAll is os.RemoveAll, and succeeds for an absent path on a read-only file system.
-func RemoveAll(path string) error { return removed(path, os.RemoveAll(path)) }
-
-func removed(path string, err error) error {
-	if errors.Is(err, unix.EROFS) { // the kernel returns this before it looks for the file
-		if _, absent := os.Lstat(path); absent != nil {
-			err = absent
-		}
+func Remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // Lock takes the exclusive lock of a directory (flock(2)) until unlock or the end of the process. It polls until ctx

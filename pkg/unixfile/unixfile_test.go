@@ -135,30 +135,3 @@ func TestLock_GivesUpWithItsContext(t *testing.T) {
 		t.Errorf("Lock of a directory that is gone = %v, want not exist", err)
 	}
 }
-
-// The kernel answers EROFS before it looks whether there is a file.
-func TestRemove_OfWhatIsAbsentOnAReadOnlyFileSystem(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: needs root")
-	}
-	dir := t.TempDir()
-	testx.Must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	there := filepath.Join(dir, "there")
-	testx.Must(t, Write(there, nil))
-	testx.Must(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-	for name, remove := range map[string]func(string) error{"Remove": Remove, "RemoveAll": RemoveAll} {
-		for _, absent := range []string{"absent", "absent/too"} {
-			if err := remove(filepath.Join(dir, absent)); err != nil {
-				t.Errorf("%s(%q) = %v, want nothing to do", name, absent, err)
-			}
-		}
-		if err := remove(there); !errors.Is(err, unix.EROFS) {
-			t.Errorf("%s of a file = %v, want EROFS", name, err)
-		}
-	}
-}

@@ -54,7 +54,7 @@ func removeSkeletons(bundle string) error {
 		return &os.PathError{Op: "open_tree", Path: bundle, Err: err}
 	}
 	defer func() { _ = unix.Close(tree) }() // opened for its name only
-	return unixfile.RemoveAll(fmt.Sprintf("/proc/self/fd/%d/%s", tree, skeletons))
+	return os.RemoveAll(fmt.Sprintf("/proc/self/fd/%d/%s", tree, skeletons))
 }
 
 type view struct {

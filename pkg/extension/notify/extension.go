@@ -112,10 +112,7 @@ func (h *hook) awaitReady(init *process.Process) error {
 	defer cancel()
 	exit, waitErr := init.Wait(ctx)
 	state := h.receiver.State()
-	last := fmt.Sprintf("last STATUS %q", state.Status)
-	if state.Errno != 0 {
-		last += fmt.Sprintf(", ERRNO %d (%v)", state.Errno, syscall.Errno(state.Errno))
-	}
+	last := fmt.Sprintf("last STATUS %q, ERRNO %d", state.Status, state.Errno)
 	if errors.Is(err, ErrTimeout) {
 		err = fmt.Errorf("%w (notify-timeout %v); the container was killed; %s: %w",
 			err, h.timeout, last, context.DeadlineExceeded)
