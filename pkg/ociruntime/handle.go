@@ -75,7 +75,7 @@ func (h *handle) Wait() process.Exit {
 
 // started passes the process its streams. If that fails, or ctx has ended, it kills and reaps the process.
 func (h *handle) started(ctx context.Context, s *stdio.Streams) error {
-	err := s.Started(ctx)
+	err := s.Started()
 	if err == nil && ctx.Err() != nil {
 		err = fmt.Errorf("interrupted: %w", context.Cause(ctx)) // libcontainer may report a killed process as started
 	}

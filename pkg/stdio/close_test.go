@@ -128,7 +128,7 @@ func TestClose_ReturnsWhereverTheCopyingStands(t *testing.T) {
 func TestClose_WhatFollowsIsRefused(t *testing.T) {
 	r := newEnv(t, false, "stdin", "stdout")
 	r.started()
-	if err := r.Started(t.Context()); !errors.Is(err, errdefs.ErrFailedPrecondition) {
+	if err := r.Started(); !errors.Is(err, errdefs.ErrFailedPrecondition) {
 		t.Errorf("Started() again = %v, want ErrFailedPrecondition", err)
 	}
 	testx.Must(t, r.Close())
@@ -136,7 +136,7 @@ func TestClose_WhatFollowsIsRefused(t *testing.T) {
 	if err := errors.Join(r.Drain(t.Context()), r.Close()); err != nil { // without a process nothing is waited for
 		t.Errorf("Drain, Close before Started: %v, want nil", err)
 	}
-	if err := r.Started(t.Context()); !errors.Is(err, errdefs.ErrFailedPrecondition) {
+	if err := r.Started(); !errors.Is(err, errdefs.ErrFailedPrecondition) {
 		t.Errorf("Started() = %v, want ErrFailedPrecondition", err)
 	}
 	if err := errors.Join(r.CloseStdin(), r.CloseStdin(), r.Drain(t.Context()), r.Close()); err != nil {
@@ -158,7 +158,7 @@ func TestStreams_MethodsAreSafeForConcurrentUse(t *testing.T) {
 		}
 		for _, f := range []func(){
 			func() {
-				if err := r.Started(t.Context()); err != nil {
+				if err := r.Started(); err != nil {
 					check("Started", err)
 					return
 				}

@@ -113,7 +113,7 @@ func (c *copier) take() (buf *[bufferSize]byte, n int, err error) {
 		})
 		if !errors.Is(waitErr, os.ErrDeadlineExceeded) {
 			if waitErr != nil {
-				err = closedError(waitErr)
+				err = os.ErrClosed
 			}
 			return buf, n, err
 		}

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 		changeNull()
 		return
 	}
-	if f, err := null.open(unix.O_RDONLY); err == nil { // makes its mount, which stays
+	if f, err := openNull(unix.O_RDONLY); err == nil { // makes its mount, which stays
 		f.Close()
 	}
 	before := openFDs()
@@ -164,7 +164,7 @@ func mustOpen(t *testing.T, c Config) *Streams {
 
 func (r *env) started() {
 	r.t.Helper()
-	testx.Must(r.t, r.Started(r.t.Context()))
+	testx.Must(r.t, r.Started())
 	testx.Must(r.t, r.OpenStdin())
 }
 

@@ -11,27 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nullMount is a read-only mount of the host's /dev/null outside of the file system. Root of a container, who has it
-// as a standard stream, can change neither the mode nor the owner of the host's device.
-type nullMount struct {
-	mu sync.Mutex
-	// +checklocks:mu
-	fd int // with O_PATH; 0 until it is needed, and open from then on
-}
-
-var null nullMount
-
-// open opens the device. Before Linux 5.12, and for a shim that may not mount, it is the host's.
-func (n *nullMount) open(flags int) (*os.File, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.fd == 0 {
-		n.fd = mountNull()
-	}
-	fd, err := -1, error(unix.ENOENT)
-	if n.fd != 0 {
-		fd, err = openFD(fmt.Sprintf("/proc/self/fd/%d", n.fd), flags, 0)
-	}
+// openNull opens /dev/null from a read-only mount of it outside of the file system: root of a container, who has it as a
+// standard stream, can change neither the mode nor the owner of the host's device. Before Linux 5.12, and for a shim
+// that may not mount, it is the host's.
+func openNull(flags int) (*os.File, error) {
+	fd, err := openFD(fmt.Sprintf("/proc/self/fd/%d", nullMount()), flags, 0)
 	if err != nil {
 		fd, err = openFD(os.DevNull, flags, 0)
 	}
@@ -41,22 +25,19 @@ func (n *nullMount) open(flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), os.DevNull), nil
 }
 
-// mountNull returns 0 if it cannot mount.
-func mountNull() int {
+// nullMount returns an O_PATH descriptor of the device, which stays open, or -1 if it cannot mount.
+var nullMount = sync.OnceValue(func() int {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, os.DevNull, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
-		return 0
+		return -1
 	}
 	// The kernel then takes the mount out of its namespace. Otherwise a process with a descriptor and a user namespace
 	// could move the mount and change its flags.
 	defer unix.Close(tree) //nolint:errcheck // as above
 	readonly := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	if unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &readonly) != nil {
-		return 0
+		return -1
 	}
-	fd, err := openFD(fmt.Sprintf("/proc/self/fd/%d", tree), unix.O_PATH, 0)
-	if err != nil {
-		return 0
-	}
+	fd, _ := openFD(fmt.Sprintf("/proc/self/fd/%d", tree), unix.O_PATH, 0) // -1 if it fails
 	return fd
-}
+})

@@ -41,7 +41,7 @@ func TestNull_CannotBeChangedFromAUserNamespace(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("SKIPPED: needs root, to mount")
 	}
-	f, err := null.open(unix.O_RDWR)
+	f, err := openNull(unix.O_RDWR)
 	testx.Must(t, err)
 	defer f.Close()
 	cmd := exec.Command(os.Args[0], nullArg)

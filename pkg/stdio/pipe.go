@@ -58,18 +58,10 @@ func (p *pipeEnd) Write(b []byte) (n int, err error) {
 		}
 		return true
 	})
-	if waitErr != nil {
-		err = closedError(waitErr)
+	if waitErr != nil { // nameless, for a file that was closed
+		err = os.ErrClosed
 	}
 	return n, err
-}
-
-// closedError returns os.ErrClosed for the nameless error of a RawConn whose file was closed.
-func closedError(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return err
-	}
-	return fmt.Errorf("%w (%w)", os.ErrClosed, err)
 }
 
 func (p *pipeEnd) end(context.Context) error {

@@ -60,7 +60,7 @@ func TestCloseStdin_DeliversWhatIsBuffered(t *testing.T) {
 // A client that has written its input asks for the task: nerdctl loses the end of its input if there is none.
 func TestStdin_LetsNoClientWriteBeforeOpenStdin(t *testing.T) {
 	r := newEnv(t, false, "stdin")
-	testx.Must(t, r.Started(t.Context()))
+	testx.Must(t, r.Started())
 	if fd, err := openFD(filepath.Join(r.dir, "stdin"), unix.O_WRONLY|unix.O_NONBLOCK, 0); !errors.Is(err, unix.ENXIO) {
 		t.Fatalf("a client opens stdin before OpenStdin: descriptor %d, %v, want ENXIO", fd, err)
 	}

@@ -168,7 +168,7 @@ func (s *Streams) addOutput(i int, to sink, maxOutput int64) {
 
 func (s *Streams) openChild(o idmap.Owner) (err error) {
 	if s.input == nil {
-		s.child[0], err = null.open(unix.O_RDONLY)
+		s.child[0], err = openNull(unix.O_RDONLY)
 	} else {
 		s.child[0], s.inPipe, err = newPipe(o, 0)
 	}
@@ -177,7 +177,7 @@ func (s *Streams) openChild(o idmap.Owner) (err error) {
 	}
 	for i, out := range s.outputs {
 		if out == nil {
-			s.child[1+i], err = null.open(unix.O_WRONLY)
+			s.child[1+i], err = openNull(unix.O_WRONLY)
 		} else {
 			s.child[1+i], out.from, err = newPipe(o, 1)
 		}
@@ -203,11 +203,11 @@ func (s *Streams) ConsoleSocket() *os.File {
 }
 
 // Started is called once, after the process was created. It closes the process's ends, receives the master of a
-// terminal until ctx ends, and starts the copying of the outputs. After an error Close is still due.
-func (s *Streams) Started(ctx context.Context) (err error) {
+// terminal, and starts the copying of the outputs. After an error Close is still due.
+func (s *Streams) Started() (err error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.started || s.closed {
-		s.mu.Unlock()
 		return fmt.Errorf("start copying the streams: already started or closed: %w", errdefs.ErrFailedPrecondition)
 	}
 	s.started = true
@@ -217,25 +217,17 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 			_ = f.Close() // fails if it is nil or a Close was faster
 		}
 	})
-	s.mu.Unlock()
-	var master *pipeEnd
 	if s.terminal != nil {
-		if master, err = s.terminal.receive(ctx); err != nil {
+		if s.master, err = s.terminal.receive(); err != nil {
 			return err
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return errors.Join(errClosed("start copying the streams"), master.Close())
-	}
-	s.master = master
 	for _, c := range s.outputs {
 		if c == nil {
 			continue
 		}
-		if master != nil {
-			c.from, c.terminal = master, true
+		if s.master != nil {
+			c.from, c.terminal = s.master, true
 		}
 		c.source = c.from
 		s.copiers = append(s.copiers, c)
@@ -284,10 +276,6 @@ func (s *Streams) CloseStdin() error {
 	s.mu.Unlock()
 	_ = hold.Close() // nil before OpenStdin; nothing was written
 	return nil
-}
-
-func errClosed(op string) error {
-	return fmt.Errorf("%s: the streams are closed: %w", op, errdefs.ErrFailedPrecondition)
 }
 
 // closeTimeout bounds Close's wait for a pipe that a process keeps locked.

@@ -16,9 +16,6 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// consoleTimeout bounds the wait for the terminal's master, which the runtime sends before create returns.
-const consoleTimeout = 10 * time.Second
-
 // terminal is a terminal until its master is received. The master is read through Go's edge-triggered poller, like
 // that of containerd/console: without a process that has the terminal open, a level-triggered poll would spin.
 type terminal struct {
@@ -31,24 +28,13 @@ func newTerminal() (*terminal, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
 	}
-	if err := unix.SetNonblock(p[1], true); err != nil {
-		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(p[0]), unix.Close(p[1]))
-	}
 	return &terminal{newPipeEnd(p[1], "console socket"), os.NewFile(uintptr(p[0]), "runtime's end")}, nil
 }
 
-func (t *terminal) receive(ctx context.Context) (*pipeEnd, error) {
-	defer t.socket.Close() //nolint:errcheck // nothing more is expected from it
-	// With this copy open, the end of the runtime would not show.
-	_ = t.peer.Close()
-	ctx, cancel := context.WithTimeout(ctx, consoleTimeout)
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = t.socket.file.SetReadDeadline(longAgo) }) // ends the read below
-	defer stop()
+// receive does not wait: the runtime has sent the master before it reports the process.
+func (t *terminal) receive() (*pipeEnd, error) {
+	defer t.Close() //nolint:errcheck // nothing more is expected from it
 	fd, err := t.receiveFD()
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = context.Cause(ctx)
-	}
 	if err == nil {
 		if err = checkMaster(fd); err != nil {
 			_ = unix.Close(fd) // nothing was written
@@ -65,20 +51,16 @@ func (t *terminal) receiveFD() (master int, err error) {
 	var name [4096]byte // libcontainer's limit, internal/cmsg
 	oob := make([]byte, unix.CmsgLen(4))
 	var oobn int
-	waitErr := t.socket.conn.Read(func(fd uintptr) bool {
-		_, oobn, _, _, err = unix.Recvmsg(int(fd), name[:], oob, unix.MSG_CMSG_CLOEXEC)
-		return !errors.Is(err, unix.EAGAIN)
+	_ = t.socket.conn.Control(func(fd uintptr) { // fails after Close: there is none then either
+		_, oobn, _, _, _ = unix.Recvmsg(int(fd), name[:], oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	})
-	if waitErr != nil {
-		return -1, fmt.Errorf("%w: %w", closedError(waitErr), errdefs.ErrFailedPrecondition)
-	}
 	messages, _ := unix.ParseSocketControlMessage(oob[:oobn]) // none in what cannot be parsed
 	for _, m := range messages {
 		if fds, err := unix.ParseUnixRights(&m); err == nil && len(fds) == 1 {
 			return fds[0], nil
 		}
 	}
-	return -1, errors.Join(err, fmt.Errorf("it sent none: %w", errdefs.ErrFailedPrecondition))
+	return -1, fmt.Errorf("it sent none: %w", errdefs.ErrFailedPrecondition)
 }
 
 // checkMaster refuses any other file, since the sender runs inside the container.
@@ -136,13 +118,10 @@ const resizeTimeout = time.Second
 func (s *Streams) Resize(width, height uint16) error {
 	op := fmt.Sprintf("resize to %dx%d", width, height)
 	s.mu.Lock()
-	master, closed := s.master, s.closed
+	master := s.master
 	s.mu.Unlock()
 	if master == nil {
 		return fmt.Errorf("%s: no terminal, or not started: %w", op, errdefs.ErrFailedPrecondition)
-	}
-	if closed {
-		return errClosed(op)
 	}
 	err := unixfile.Within(resizeTimeout, func() (err error) {
 		s.resizing.Lock() // one call at a time takes a thread
@@ -151,7 +130,7 @@ func (s *Streams) Resize(width, height uint16) error {
 			err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height})
 		})
 		if closed != nil {
-			return errClosed(op)
+			return fmt.Errorf("%s: the streams are closed: %w", op, errdefs.ErrFailedPrecondition)
 		}
 		return os.NewSyscallError(op, err)
 	})

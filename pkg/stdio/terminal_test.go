@@ -4,7 +4,6 @@
 package stdio
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -255,38 +254,11 @@ func TestStarted_RefusesWhatIsNotOneMaster(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newEnv(t, true, "stdout")
 			tt.send(t, r)
-			err := r.Started(t.Context())
+			err := r.Started()
 			want := "receive the terminal from the runtime: " + tt.want
 			if !errors.Is(err, tt.class) || err.Error() != want {
 				t.Errorf("Started()\n got %v\nwant %s of class %v", err, want, tt.class)
 			}
-		})
-	}
-}
-
-func TestStarted_EndsWithItsContextAndByClose(t *testing.T) {
-	for name, want := range map[string]error{"context": context.Canceled, "Close": os.ErrClosed} {
-		t.Run(name, func(t *testing.T) {
-			r := newEnv(t, true, "stdout")
-			fd, err := unix.FcntlInt(r.ConsoleSocket().Fd(), unix.F_DUPFD_CLOEXEC, 3) // a runtime that hangs
-			testx.Must(t, err)
-			runtime := os.NewFile(uintptr(fd), "the runtime's end")
-			defer runtime.Close()
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			started := make(chan error, 1)
-			go func() { started <- r.Started(ctx) }()
-			testx.Eventually(t, "Started waits", asleep(1))
-			if name == "Close" {
-				within(t, "Close", func() { _ = r.Close() })
-			} else {
-				cancel()
-			}
-			within(t, "Started", func() {
-				if err := <-started; !errors.Is(err, want) {
-					t.Errorf("Started() = %v, want %v", err, want)
-				}
-			})
 		})
 	}
 }
