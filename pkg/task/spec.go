@@ -17,7 +17,6 @@ import (
 	"github.com/containerd/errdefs"
 	json "github.com/go-json-experiment/json/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
-
 )
 
 // Names in a bundle: the OCI runtime specification's (bundle.md), and containerd's, which mounts a snapshot at rootfs.

@@ -31,7 +31,7 @@ func addresses(t *testing.T, text string) []Address {
 func owner() idmap.Owner { return idmap.Owner{UID: os.Getuid(), GID: os.Getgid()} }
 
 // opened opens and binds; the test closes.
-func opened(t *testing.T, text string, network Network, root string) (*Sockets, error) {
+func opened(t *testing.T, text string, network Network, root string) (Sockets, error) {
 	t.Helper()
 	list := addresses(t, text)
 	s, err := Open(list, network)
@@ -139,25 +139,14 @@ func inode(t *testing.T, path string) uint64 {
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 
-func TestOpen_NamespaceOfItsOwnHasOnlyALoopback(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: needs root to make a network namespace")
-	}
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	testx.Must(t, err)
-	defer taken.Close()
-	host := inode(t, "/proc/self/ns/net")
-	text := "tcp://" + taken.Addr().String()
-	s, err := opened(t, text+" udp://[::1]:53", Network{Own: true}, "/")
-	testx.Must(t, err)
-	path := fmt.Sprintf("/proc/self/fd/%d", s.Namespace.Fd())
-	if inode(t, path) == host {
-		t.Error("the namespace is the host's")
-	}
-	// The same one again, by its path: there the port is taken as well.
-	if _, err := opened(t, text, Network{Path: path}, "/"); !errors.Is(err, unix.EADDRINUSE) {
-		t.Errorf("bind in that namespace = %v, want %v", err, unix.EADDRINUSE)
-	}
+// networked returns the pid of a process with a network namespace of its own, which ends with the test.
+func networked(t *testing.T) int {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	testx.Must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Wait() }) // killed with the context
+	return cmd.Process.Pid
 }
 
 // A socket of the host's namespace would give the container its interfaces, and with CAP_NET_ADMIN the namespace.
@@ -171,10 +160,7 @@ func TestOpen_SocketWithAPathIsNotInTheHostsNetwork(t *testing.T) {
 		t.Helper()
 		s, err := opened(t, "unix:///x.sock", network, t.TempDir())
 		testx.Must(t, err)
-		if s.Namespace != nil {
-			t.Errorf("%+v: a namespace was made for the container", network)
-		}
-		fd, err := unix.IoctlRetInt(int(s.Files[0].Fd()), unix.SIOCGSKNS)
+		fd, err := unix.IoctlRetInt(int(s[0].Fd()), unix.SIOCGSKNS)
 		testx.Must(t, err)
 		defer unix.Close(fd)
 		return inode(t, fmt.Sprintf("/proc/self/fd/%d", fd))
@@ -185,11 +171,16 @@ func TestOpen_SocketWithAPathIsNotInTheHostsNetwork(t *testing.T) {
 	if of(Network{Own: true}) == host {
 		t.Error("with a namespace of the container's own it is the host's")
 	}
-	s, err := opened(t, "tcp://127.0.0.1:80", Network{Own: true}, "/")
-	testx.Must(t, err)
-	path := fmt.Sprintf("/proc/self/fd/%d", s.Namespace.Fd())
+	path := fmt.Sprintf("/proc/%d/ns/net", networked(t))
 	if of(Network{Path: path}) != inode(t, path) {
 		t.Error("with a namespace that is joined it is another")
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	testx.Must(t, err)
+	defer taken.Close()
+	text := "tcp://0.0.0.0:" + fmt.Sprint(taken.Addr().(*net.TCPAddr).Port) + " udp://[::]:53"
+	if _, err := opened(t, text, Network{Path: path}, "/"); err != nil {
+		t.Errorf("ports of the host are taken in a namespace that is joined: %v", err)
 	}
 }
 

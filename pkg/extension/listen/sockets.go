@@ -12,7 +12,6 @@ import (
 	"path"
 	"slices"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
@@ -23,19 +22,16 @@ import (
 // Network is the network namespace of a container.
 type Network struct {
 	Path string // that of the namespace; "" for the host's
-	Own  bool   // to be made by Open
+	Own  bool   // one that does not exist yet, for unix sockets only
 }
 
-// Sockets are the sockets of a container.
-type Sockets struct {
-	Files     []*os.File // in the order of its addresses
-	Namespace *os.File   // the network namespace that was made for the container, or nil
-}
+// Sockets are the sockets of a container, in the order of its addresses.
+type Sockets []*os.File
 
 // Close closes all.
-func (s *Sockets) Close() {
-	for _, f := range append(slices.Clone(s.Files), s.Namespace) {
-		_ = f.Close() // nothing was written; nil is harmless
+func (s Sockets) Close() {
+	for _, f := range s {
+		_ = f.Close() // nothing was written
 	}
 }
 
@@ -47,16 +43,18 @@ func Inet(list []Address) bool {
 // Open makes the sockets of a list, without addresses yet. Unix sockets are in the container's network namespace too:
 // ioctl(2) on a socket reaches the interfaces of its namespace (netdevice(7)) and, with CAP_NET_ADMIN, the namespace
 // itself (SIOCGSKNS).
-func Open(list []Address, network Network) (*Sockets, error) {
-	s := &Sockets{}
+func Open(list []Address, network Network) (Sockets, error) {
+	var s Sockets
 	err := osthread.Run(func() error {
-		if err := s.enter(network, Inet(list)); err != nil {
+		if err := network.enter(); err != nil {
 			return fmt.Errorf("network namespace: %w", err)
 		}
 		for _, a := range list {
-			if err := s.add(a); err != nil {
+			f, err := socket(a)
+			if err != nil {
 				return fmt.Errorf("%q: %w", a, err)
 			}
+			s = append(s, f)
 		}
 		return nil
 	})
@@ -67,31 +65,23 @@ func Open(list []Address, network Network) (*Sockets, error) {
 	return s, nil
 }
 
-// enter moves the thread to the network, and keeps a namespace that it makes if the container is to have it.
-func (s *Sockets) enter(network Network, keep bool) error {
-	if network.Path != "" {
-		ns, err := os.OpenFile(network.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe does not wait for a writer
+// enter moves the thread to the network. One that does not exist yet is any but the host's.
+func (n Network) enter() error {
+	if n.Path != "" {
+		ns, err := os.OpenFile(n.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe does not wait for a writer
 		if err != nil {
 			return err
 		}
 		defer ns.Close() //nolint:errcheck // nothing was written
-		return os.NewSyscallError("setns "+network.Path, unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET))
+		return os.NewSyscallError("setns "+n.Path, unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET))
 	}
-	if !network.Own {
-		return nil
+	if n.Own {
+		return os.NewSyscallError("unshare", unix.Unshare(unix.CLONE_NEWNET))
 	}
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil || !keep {
-		return os.NewSyscallError("unshare", err)
-	}
-	if err := netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo"}}); err != nil {
-		return fmt.Errorf("set interface lo up: %w", err)
-	}
-	ns, err := os.Open("/proc/thread-self/ns/net")
-	s.Namespace = ns
-	return err
+	return nil
 }
 
-func (s *Sockets) add(a Address) error {
+func socket(a Address) (*os.File, error) {
 	family := unix.AF_UNIX
 	if a.Path == "" {
 		family = unix.AF_INET6
@@ -101,14 +91,13 @@ func (s *Sockets) add(a Address) error {
 	}
 	fd, err := unix.Socket(family, a.Type|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return os.NewSyscallError("socket", err)
+		return nil, os.NewSyscallError("socket", err)
 	}
-	s.Files = append(s.Files, os.NewFile(uintptr(fd), a.source))
 	if a.Path == "" && a.Type == unix.SOCK_STREAM {
-		// Closed connections of an earlier server do not keep the port.
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+		// Closed connections of an earlier server do not keep the port. It cannot fail.
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
-	return os.NewSyscallError("setsockopt SO_REUSEADDR", err)
+	return os.NewFile(uintptr(fd), a.source), nil
 }
 
 // backlog is lowered by the kernel to net.core.somaxconn.
@@ -116,14 +105,14 @@ const backlog = 4096
 
 // Bind binds the sockets and listens. root is the container's root directory as its processes see it. owner makes the
 // files of unix sockets. Bind waits for volumes that do not answer; after a Close it fails at the next address.
-func Bind(list []Address, s *Sockets, root string, owner idmap.Owner) error {
+func Bind(list []Address, s Sockets, root string, owner idmap.Owner) error {
 	return osthread.Run(func() error {
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return os.NewSyscallError("unshare", err)
 		}
 		unix.Umask(0) // of this thread
 		for i, a := range list {
-			conn, err := s.Files[i].SyscallConn()
+			conn, err := s[i].SyscallConn()
 			if err == nil {
 				closed := conn.Control(func(fd uintptr) { err = bind(a, int(fd), root, owner) })
 				err = cmp.Or(closed, err)

@@ -64,20 +64,15 @@ type hook struct {
 	pid     int // 0 until the file is written
 }
 
-// Prepare implements [process.Hook].
-func (h *hook) Prepare(context.Context, *process.Config) error {
-	err := in(h.setting.Text, func(dir *os.Root, name string) error { _, err := read(dir, name); return err })
+// Created implements [process.Hook].
+func (h *hook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
+	h.pid = init.Pid()
+	err := in(h.setting.Text, func(dir *os.Root, name string) error { return write(dir, name, h.pid) })
 	if isElsewhere(err) {
 		return h.setting.Refuse("a path in a directory that is there, without symbolic links, at which there is " +
 			"nothing yet, or a pid file that was left")
 	}
 	return err
-}
-
-// Created implements [process.Hook].
-func (h *hook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
-	h.pid = init.Pid()
-	return in(h.setting.Text, func(dir *os.Root, name string) error { return write(dir, name, h.pid) })
 }
 
 // Removed implements [process.Hook].

@@ -13,8 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/internal/testx"
+	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
 )
+
+type fakeInit struct{ process.Handle }
+
+func (fakeInit) Pid() int { return 8 }
 
 func writePid(path string, pid int) error {
 	return in(path, func(dir *os.Root, name string) error { return write(dir, name, pid) })
@@ -47,13 +52,13 @@ func TestPidFile_IsNotLedElsewhere(t *testing.T) {
 		testx.Must(t, os.Symlink(host, filepath.Join(volume, "dir")))
 	}
 	for name, act := range map[string]func() error{
-		"before the check": func() error {
+		"before init is there": func() error {
 			exchange()
-			err := (&hook{setting: settings.Value{Key: "k", Text: path}}).Prepare(t.Context(), nil)
-			if !errdefs.IsInvalidArgument(err) {
-				t.Errorf("Prepare = %v, want invalid argument", err)
+			h := &hook{setting: settings.Value{Key: "k", Text: path}}
+			if err := h.Created(t.Context(), nil, fakeInit{}); !errdefs.IsInvalidArgument(err) {
+				t.Errorf("Created = %v, want invalid argument", err)
 			}
-			return nil
+			return h.Removed()
 		},
 		"before the write": func() error {
 			exchange()
