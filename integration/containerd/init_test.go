@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/contrib/seccomp"
 	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/integration/harness"
@@ -43,20 +43,15 @@ func TestInit_RunsTheProgramAsItsChild(t *testing.T) {
 	for i, tt := range []struct {
 		name string
 		opts []oci.SpecOpts
-		new  []client.NewContainerOpts
 	}{
-		{"a plain container", nil, nil},
-		{"a user", with(user), nil},
-		{"no new privileges", with(noNewPrivileges), nil},
-		{"a filter", with(seccomp.WithDefaultProfile()), nil},
-		{"a filter without new privileges", with(seccomp.WithDefaultProfile(), noNewPrivileges, user), nil},
-		{
-			"users of its own", with(oci.WithUserNamespace(idMap, idMap)),
-			[]client.NewContainerOpts{client.WithUserNSRemappedSnapshot("c5-root", e.image, idMap, idMap)},
-		},
+		{"a plain container", nil},
+		{"a user", with(user)},
+		{"no new privileges", with(noNewPrivileges)},
+		{"a filter", with(seccomp.WithDefaultProfile())},
+		{"a filter without new privileges", with(seccomp.WithDefaultProfile(), noNewPrivileges, user)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := e.run("c"+strconv.Itoa(i), config{opts: append(tt.opts, reaped()), new: tt.new}, "sh", "-c", script)
+			c := e.run("c"+strconv.Itoa(i), config{opts: append(tt.opts, reaped())}, "sh", "-c", script)
 			c.wantExit(3)
 			want := "init\ninit /bin/sh sh -c/containerd-shim-sandbox-v1:init\n2 1\n2\nSigBlk:\t0000000000000000\nthe same rights\n"
 			if got := c.out.String(); got != want {
@@ -84,24 +79,25 @@ func TestInit_GivesItsChildTheTerminal(t *testing.T) {
 	}
 }
 
-// In the PID namespace of another container it is not the first process there, and reaps all the same.
-func TestInit_InASharedPIDNamespace(t *testing.T) {
+// libcontainer, which makes these containers, has no init.
+func TestInit_IsRefusedWithUsersOrInAPIDNamespaceOfAnother(t *testing.T) {
 	e := newInitEnv(t)
 	first := e.run("c1", config{}, "sleep", "1000")
 	join := oci.WithLinuxNamespace(specs.LinuxNamespace{
 		Type: specs.PIDNamespace, Path: fmt.Sprintf("/proc/%d/ns/pid", first.Task.Pid()),
 	})
-	c, err := e.tryCreate("c2", config{opts: with(join, reaped())}, "sh", "-c",
-		"(sleep 0.01 &); tr '\\0' ' ' </proc/$PPID/comm; sleep 1; cat /proc/[0-9]*/stat | grep -c ') Z '; exit 6")
-	if err != nil && strings.Contains(err.Error(), "PID namespace of another, before Linux 6.17") {
-		first.kill()
-		t.Skip("SKIPPED: the launcher needs Linux 6.17 for that, and the error says so")
-	}
-	e.must(err, "create")
-	e.must(c.process.Start(e.ctx), "start")
-	c.wantExit(6)
-	if got := c.out.String(); got != "init\n0\n" {
-		t.Errorf("the program prints %q, want its parent, an init, and no zombie", got)
+	for id, tt := range map[string]struct {
+		opt    oci.SpecOpts
+		reason string
+	}{
+		"c2": {oci.WithUserNamespace(idMap, idMap), "user namespace"},
+		"c3": {join, "PID, time or mount namespace of another"},
+	} {
+		_, err := e.tryCreate(id, config{opts: with(tt.opt, reaped())}, "true")
+		want := "init: not possible with this process: " + tt.reason
+		if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("create = %v, want a failed precondition: %s", err, want)
+		}
 	}
 	first.kill()
 }

@@ -21,19 +21,15 @@ type initBuilder struct {
 	*native.Request
 	*command // of the Container
 	*spec.Container
-	next         int         // no descriptor from this one on is open
-	free         []int       // of those below it, these are not, in ascending order
-	root         int         // of the container, with O_PATH
-	pidNamespace int         // the one to join; -1 for none
-	reaped       int         // the file of Reaped
-	user, mounts int         // the user namespace, and a mount namespace that it owns; see makeUserNamespace
-	sources      map[any]int // open already: of a *spec.Mount, a *spec.Device, or a directory of CgroupMounts
+	next         int   // no descriptor from this one on is open
+	free         []int // of those below it, these are not, in ascending order
+	root         int   // of the container, with O_PATH
+	reaped       int   // the file of Reaped
 	attributeFDs map[attribute]int
 }
 
 // containerRequest returns the system calls that make a container: those of libcontainer (nsenter/nsexec.c,
-// rootfs_linux.go, standard_init_linux.go). If the container joins a PID namespace, only the last child, which has the
-// rights of the program, is in it.
+// rootfs_linux.go, standard_init_linux.go).
 func containerRequest(i *spec.Container, moves bool, final *bool) *native.Request {
 	b := &initBuilder{Request: &native.Request{}, command: (*command)(&i.Process), Container: i}
 	b.next = b.freeFD()
@@ -43,24 +39,21 @@ func containerRequest(i *spec.Container, moves bool, final *bool) *native.Reques
 	if i.Reaped {
 		b.reaped = b.fd()
 	}
-	if i.Has(unix.CLONE_NEWUSER) {
-		b.user, b.mounts = b.fd(), b.fd()
-	}
 	given := b.next
 	b.joinNamespaces()
 	for fd := native.Socket; fd < given; fd++ {
 		b.Call(unix.SYS_FCNTL, fd, unix.F_SETFD, unix.FD_CLOEXEC).OnError("fcntl")
 	}
 	b.fork(moves)
-	if i.Has(unix.CLONE_NEWUSER) {
-		b.enterUserNamespace()
-	} else {
-		b.prepareRoot()
-	}
+	b.prepareRoot()
 	if i.IsNew(unix.CLONE_NEWCGROUP) {
 		b.Call(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP).OnError("unshare the cgroup namespace")
 	}
-	b.openAttributes()
+	b.attributeFDs = map[attribute]int{}
+	for _, a := range b.attributes() {
+		b.attributeFDs[a] = b.fd()
+		b.openAttribute(b.Request, a, b.attributeFDs[a])
+	}
 	b.loopback()
 	b.keyring()
 	for _, m := range i.Mounts {
@@ -69,7 +62,6 @@ func containerRequest(i *spec.Container, moves bool, final *bool) *native.Reques
 	if b.needsDev() {
 		b.makeDev()
 	}
-	b.checkPaths() // while libcontainer can still start the process
 	b.Wait(func(pid int) error {
 		// With the links that makeDev makes in a /dev of the image libcontainer v1.5.2 fails (setupDevSymlinks).
 		*final = i.MountedOnce || !b.mountsOn("/dev")
@@ -121,22 +113,15 @@ func (b *initBuilder) open(path string, flags int) (fd int) {
 	return fd
 }
 
-// joinNamespaces joins the namespaces that have a path, except the user namespace, which is open, and the PID
-// namespace, which it opens.
+// joinNamespaces joins the namespaces that have a path.
 func (b *initBuilder) joinNamespaces() {
 	b.Call(unix.SYS_CLOSE_RANGE, b.next, uint32(math.MaxUint32), 0).OnError("close_range")
-	b.pidNamespace = -1
 	for _, ns := range b.Namespaces {
-		if ns.Path == "" || ns.Type == unix.CLONE_NEWUSER {
-			continue
+		if ns.Path != "" {
+			fd := b.open(ns.Path, unix.O_RDONLY)
+			b.Call(unix.SYS_SETNS, fd, ns.Type).OnError("setns " + ns.Path)
+			b.close(fd)
 		}
-		fd := b.open(ns.Path, unix.O_RDONLY)
-		if ns.Type == unix.CLONE_NEWPID {
-			b.pidNamespace = fd
-			continue
-		}
-		b.Call(unix.SYS_SETNS, fd, ns.Type).OnError("setns " + ns.Path)
-		b.close(fd)
 	}
 }
 
@@ -146,7 +131,7 @@ func (b *initBuilder) newNamespaces() int {
 	if b.IsNew(unix.CLONE_NEWTIME) {
 		b.Call(unix.SYS_UNSHARE, unix.CLONE_NEWTIME).OnError("unshare the time namespace")
 	}
-	const others = unix.CLONE_NEWCGROUP | unix.CLONE_NEWUSER | unix.CLONE_NEWTIME
+	const others = unix.CLONE_NEWCGROUP | unix.CLONE_NEWTIME
 	flags := 0
 	for _, ns := range b.Namespaces {
 		if ns.Path == "" {
@@ -162,10 +147,7 @@ func (b *initBuilder) fork(moves bool) {
 	free := b.fd()
 	b.protect(b.Request, free)
 	b.enterTasks(b.Request, free)
-	namespaces := 0
-	if !b.Has(unix.CLONE_NEWUSER) { // else they must belong to that
-		namespaces = b.newNamespaces()
-	}
+	namespaces := b.newNamespaces()
 	if b.Cgroups.Unified != "" {
 		b.enterUnified(b.Request, free, namespaces, moves)
 	}
@@ -193,15 +175,6 @@ func (b *initBuilder) loopback() {
 	b.close(fd)
 }
 
-// openAttributes opens the attributes of this process, as Process.openAttributes does.
-func (b *initBuilder) openAttributes() {
-	b.attributeFDs = map[attribute]int{}
-	for _, a := range b.attributes() {
-		b.attributeFDs[a] = b.fd()
-		b.openAttribute(b.Request, a, b.attributeFDs[a])
-	}
-}
-
 // setAttribute writes to a, if it is one of those to be set, and closes it.
 func (b *initBuilder) setAttribute(a attribute) {
 	if fd, ok := b.attributeFDs[a]; ok {
@@ -219,16 +192,11 @@ func (b *initBuilder) keyring() {
 		sessionKeyring = 0xfffffffd                       // KEY_SPEC_SESSION_KEYRING
 		permissions    = 0x3f130000                       // security/keys/process_keys.c, join_session_keyring
 		userSearch     = 0x80000                          // KEY_USR_SEARCH
-		otherSearch    = 0x8                              // KEY_OTH_SEARCH
 		words          = "unable to join session keyring" // of libcontainer
 	)
-	searched := permissions | userSearch
-	if b.Has(unix.CLONE_NEWUSER) {
-		searched = permissions | otherSearch
-	}
 	b.setAttribute(keyLabel)
 	join := b.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, b.Keyring).Tolerate(unix.ENOSYS).OnError(words)
-	b.Call(unix.SYS_KEYCTL, unix.KEYCTL_SETPERM, uint64(sessionKeyring), searched).IfDone(join).
+	b.Call(unix.SYS_KEYCTL, unix.KEYCTL_SETPERM, uint64(sessionKeyring), permissions|userSearch).IfDone(join).
 		OnError("unable to mod keyring permissions")
 }
 
@@ -247,10 +215,7 @@ func (b *initBuilder) configureInit(home native.Word) {
 		b.readonlyPath(path)
 	}
 	b.maskPaths()
-	b.schedule(b.Request)
-	if b.pidNamespace >= 0 {
-		b.Call(unix.SYS_SETNS, b.pidNamespace, unix.CLONE_NEWPID).OnError("join the PID namespace: setns")
-	}
+	b.forbidPrivileges(b.Request)
 	// From here on only the standard streams, the socket and the file of Reaped are open.
 	unused := native.Socket + 1
 	if b.Reaped {
@@ -280,7 +245,7 @@ func (b *initBuilder) sysctls() {
 	if len(b.Sysctl) == 0 {
 		return
 	}
-	proc := b.newFilesystem("proc", "proc", b.procOptions(), 0)
+	proc := b.newFilesystem("proc", "proc", nil, 0)
 	for key, value := range b.Sysctl {
 		fd := b.fd()
 		how := packed(unix.OpenHow{
@@ -299,31 +264,18 @@ func (b *initBuilder) sysctls() {
 func (b *initBuilder) run(env native.Word) {
 	b.lookup(b.Request)
 	b.HandleSignals()
-	if b.pidNamespace < 0 {
-		b.becomeLeader()
+	b.Call(unix.SYS_SETSID).OnError("setsid failed")
+	if b.Terminal != nil && !b.Reaped { // else the program gets it, in a session of its own (system.Setctty)
+		b.Call(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0).OnError("ioctl(setctty)")
 	}
 	b.loadLateFilter(b.Request)
-	if b.pidNamespace >= 0 {
-		b.Fork(0).OnError("clone")
-		b.becomeLeader()
-	}
 	b.Hold()
 	if b.Reaped {
 		const sizeOfSigset = 8
 		b.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, b.Table(uint64(math.MaxUint64)), 0, sizeOfSigset).
 			OnError("block signals")
-	}
-	if b.Reaped {
 		b.ExecInit(b.reaped, b.Args, env).OnError("run the init")
 		return
 	}
 	b.exec(b.Request, env)
-}
-
-// becomeLeader follows nsenter/nsexec.c, stage 2, and system.Setctty.
-func (b *initBuilder) becomeLeader() {
-	b.Call(unix.SYS_SETSID).OnError("setsid failed")
-	if b.Terminal != nil && !b.Reaped { // else the program gets it, in a session of its own
-		b.Call(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0).OnError("ioctl(setctty)")
-	}
 }

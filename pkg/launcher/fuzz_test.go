@@ -45,11 +45,6 @@ func FuzzInit(f *testing.F) {
 		if sysctl != "" {
 			i.Sysctl = map[string]string{key: value}
 		}
-		if has(4) {
-			i.Namespaces = append(i.Namespaces, spec.Namespace{Type: unix.CLONE_NEWUSER})
-			i.UIDMap = "0 0 1\n"
-			i.GIDMap = i.UIDMap
-		}
 		if has(5) {
 			i.MountLabel = "label"
 		}
@@ -137,11 +132,6 @@ func TestRequest_IsAsLargeAsItsInputs(t *testing.T) {
 		"working directory": func(i *spec.Container) { i.Cwd = strings.Repeat("/x", long/2) },
 		"mounts and label":  func(i *spec.Container) { i.Mounts, i.MountLabel = mounts("tmpfs"), text },
 		"mounts and root":   func(i *spec.Container) { i.Mounts, i.Root = mounts("bind"), "/"+text },
-		"mounts for other users": func(i *spec.Container) {
-			i.Mounts = mounts("bind")
-			i.Namespaces = append(i.Namespaces, spec.Namespace{Type: unix.CLONE_NEWUSER})
-			i.UIDMap = "0 0 1\n"
-		},
 		"paths and label": func(i *spec.Container) {
 			i.MaskedPaths, i.ReadonlyPaths, i.Label = append(names, text), append(names, text), text
 		},

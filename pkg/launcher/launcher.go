@@ -112,18 +112,6 @@ func (l *Launcher) create(ctx context.Context, c *spec.Container, moves bool) (*
 		defer file.Close() //nolint:errcheck // only read
 		last = append(last, file)
 	}
-	if c.Has(unix.CLONE_NEWUSER) {
-		files, err := l.makeUserNamespace(ctx, c)
-		defer func() {
-			for _, f := range files {
-				_ = f.Close() // the program has its own
-			}
-		}()
-		if err != nil {
-			return nil, notStarted{err}
-		}
-		last = append(last, files...)
-	}
 	final := false
 	request := containerRequest(c, moves, &final)
 	run, err := l.start(&c.Process, console, last)

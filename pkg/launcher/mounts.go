@@ -57,9 +57,9 @@ func (b *initBuilder) mount(m *spec.Mount) {
 	}
 	var fd, target int
 	if m.Type == spec.Bind {
-		fd = b.source(m)
+		fd = b.cloneTree(unix.AT_FDCWD, m.Source, m.Flags&unix.MS_REC != 0)
 		if m.Flags&^(unix.MS_BIND|unix.MS_REC) != 0 || m.ClearedFlags != 0 {
-			b.setAttributes(fd, m.Flags, m.ClearedFlags, "flags of "+m.Destination)
+			b.setAttributes(fd, m.Flags, "flags of "+m.Destination)
 		}
 		target = b.target(m.Destination, fd, false)
 	} else {
@@ -92,24 +92,12 @@ func (b *initBuilder) mountFilesystem(m *spec.Mount) (fd, target int) {
 		kind = "cgroup2"
 	}
 	var options []option
-	if kind == "proc" {
-		options = b.procOptions()
-	}
 	for flag, name := range superblockFlags {
 		if flags&flag != 0 {
 			options = append(options, option{name: name})
 		}
 	}
-	if kind == "tmpfs" {
-		covered, existed := b.openTarget(m.Destination, &unix.OpenHow{Resolve: unix.RESOLVE_IN_ROOT})
-		step, mode := b.Mode(covered)
-		step.IfDone(existed).OnError("mode of " + m.Destination)
-		b.close(covered).IfDone(existed)
-		options = append(options, option{name: "mode", value: mode, onlyIf: existed})
-	}
-	if m.Data != "" {
-		options = append(options, parseOptions(m.Data)...)
-	}
+	options = append(options, parseOptions(m.Data)...)
 	label := b.MountLabel
 	if kind == "tmpfs" || kind == "devpts" {
 		options = append(options, contextOption(label)...)
@@ -125,38 +113,25 @@ func (b *initBuilder) mountFilesystem(m *spec.Mount) (fd, target int) {
 	return fd, target
 }
 
-// procOptions returns the options for the procfs of the PID namespace that is joined later, if one is.
-func (b *initBuilder) procOptions() []option {
-	if b.pidNamespace < 0 {
-		return nil
-	}
-	return []option{{name: "pidns", fd: b.pidNamespace}}
-}
-
 // contextOption returns the option that gives all files of a file system the SELinux label, if there is one.
 func contextOption(label string) []option {
 	if label == "" {
 		return nil
 	}
-	return []option{{name: "context", value: label}}
+	return []option{{"context", true, label}}
 }
 
 // option is a parameter of a file system.
 type option struct {
-	name   string
-	value  any          // a string or the address of one; nil for none
-	fd     int          // descriptor that is the value; 0 for none
-	onlyIf *native.Step // nil for always
+	name     string
+	hasValue bool
+	value    string
 }
 
 func parseOptions(data string) (options []option) {
 	for text := range strings.SplitSeq(data, ",") {
-		name, value, hasValue := strings.Cut(text, "=")
-		switch {
-		case hasValue:
-			options = append(options, option{name: name, value: value})
-		case name != "":
-			options = append(options, option{name: name})
+		if name, value, hasValue := strings.Cut(text, "="); hasValue || name != "" {
+			options = append(options, option{name, hasValue, value})
 		}
 	}
 	return options
@@ -165,7 +140,7 @@ func parseOptions(data string) (options []option) {
 // newFilesystem makes a file system that is not mounted yet, and returns a descriptor of its root.
 func (b *initBuilder) newFilesystem(kind, source string, options []option, attributes uint64) int {
 	const ( // of fsconfig(2)
-		setFlag, setString, setFD, create = 0, 1, 5, 6
+		setFlag, setString, create = 0, 1, 6
 	)
 	what := "make a file system of type " + kind
 	context, fd := b.fd(), b.fd()
@@ -174,18 +149,10 @@ func (b *initBuilder) newFilesystem(kind, source string, options []option, attri
 		b.Call(unix.SYS_FSCONFIG, context, setString, "source", source, 0).OnError(what + ": source")
 	}
 	for _, o := range options {
-		var step *native.Step
-		switch {
-		case o.fd != 0:
-			step = b.Call(unix.SYS_FSCONFIG, context, setFD, o.name, 0, o.fd)
-		case o.value == nil:
-			step = b.Call(unix.SYS_FSCONFIG, context, setFlag, o.name, 0, 0)
-		default:
-			step = b.Call(unix.SYS_FSCONFIG, context, setString, o.name, o.value, 0)
-		}
-		step.OnError(what + ": " + o.name)
-		if o.onlyIf != nil {
-			step.IfDone(o.onlyIf)
+		if o.hasValue {
+			b.Call(unix.SYS_FSCONFIG, context, setString, o.name, o.value, 0).OnError(what + ": " + o.name)
+		} else {
+			b.Call(unix.SYS_FSCONFIG, context, setFlag, o.name, 0, 0).OnError(what + ": " + o.name)
 		}
 	}
 	b.Call(unix.SYS_FSCONFIG, context, create, 0, 0, 0).OnError(what)
@@ -198,12 +165,14 @@ func (b *initBuilder) newFilesystem(kind, source string, options []option, attri
 // one. A strict target is a directory with no link in its path. `..` takes away the name before it, as in libcontainer.
 func (b *initBuilder) target(destination string, like int, strict bool) int {
 	destination = path.Clean("/" + destination)
-	how := unix.OpenHow{Resolve: unix.RESOLVE_IN_ROOT}
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
 	if strict {
 		how.Flags |= unix.O_DIRECTORY
 		how.Resolve |= unix.RESOLVE_NO_SYMLINKS
 	}
-	fd, existed := b.openTarget(destination, &how)
+	fd := b.fd()
+	existed := b.Call(unix.SYS_OPENAT2, b.root, destination, packed(how), unix.SizeofOpenHow).ExpectFD(fd).
+		Tolerate(unix.ENOENT).OnError("open " + destination)
 	b.Make(b.root, destination, like).ExpectFD(fd).IfFailed(existed).OnError("make " + destination)
 	if strict { // Make follows links, which somebody may have put there meanwhile
 		b.Call(unix.SYS_CLOSE, fd).IfFailed(existed).OnError("close")
@@ -213,15 +182,6 @@ func (b *initBuilder) target(destination string, like int, strict bool) int {
 		b.CheckNotProc(fd).OnError("check " + destination) // checkProcMount
 	}
 	return fd
-}
-
-// openTarget opens what is to be mounted on, if it is there.
-func (b *initBuilder) openTarget(destination string, how *unix.OpenHow) (fd int, existed *native.Step) {
-	how.Flags |= unix.O_PATH | unix.O_CLOEXEC
-	destination = path.Clean("/" + destination)
-	fd = b.fd()
-	return fd, b.Call(unix.SYS_OPENAT2, b.root, destination, packed(how), unix.SizeofOpenHow).ExpectFD(fd).
-		Tolerate(unix.ENOENT).OnError("open " + destination)
 }
 
 // cloneTree opens a copy of the mount at a path, which is not mounted yet.
@@ -251,23 +211,15 @@ func (b *initBuilder) setAttr(fd int, attr *unix.MountAttr, recursive bool) *nat
 	return b.Call(unix.SYS_MOUNT_SETATTR, fd, "", flags, packed(attr), sizeofMountAttr).OnError("mount_setattr")
 }
 
-// setAttributes sets flags on a mount and clears the others, as MS_REMOUNT|MS_BIND of mount(2) does. In a user
-// namespace a mount keeps the flags of its source, unless they are among those cleared.
-func (b *initBuilder) setAttributes(fd, flags, cleared int, what string) {
+// setAttributes sets flags on a mount and clears the others, as MS_REMOUNT|MS_BIND of mount(2) does.
+func (b *initBuilder) setAttributes(fd, flags int, what string) {
 	const accessFlags = atimeFlags | unix.MS_NODIRATIME
 	attr := unix.MountAttr{Attr_set: attributes(flags), Attr_clr: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID |
 		unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_NOSYMFOLLOW}
 	if flags&accessFlags != 0 {
 		attr.Attr_clr |= unix.MOUNT_ATTR__ATIME | unix.MOUNT_ATTR_NODIRATIME
 	}
-	step := b.setAttr(fd, &attr, false).OnError(what)
-	if !b.Has(unix.CLONE_NEWUSER) || (flags|cleared)&accessFlags != 0 {
-		return
-	}
-	// EPERM: it would clear flags that are locked (mount_namespaces(7)). MOUNT_ATTR_NOSYMFOLLOW never is.
-	step.Tolerate(unix.EPERM)
-	attr.Attr_clr = attributes(cleared) | unix.MOUNT_ATTR_NOSYMFOLLOW
-	b.setAttr(fd, &attr, false).IfFailed(step).OnError(what)
+	b.setAttr(fd, &attr, false).OnError(what)
 }
 
 // mountCgroups follows rootfs_linux.go, mountCgroupV1.
@@ -281,7 +233,7 @@ func (b *initBuilder) mountCgroups(m *spec.Mount) {
 	for _, c := range b.CgroupMounts {
 		destination := path.Join(m.Destination, c.Name)
 		if !b.Has(unix.CLONE_NEWCGROUP) {
-			b.mount(&spec.Mount{ // getCgroupMounts: without recursive flags
+			b.mount(&spec.Mount{
 				Type: spec.Bind, Source: c.Directory, Destination: destination,
 				Flags: unix.MS_BIND | unix.MS_REC | m.Flags, Propagation: m.Propagation,
 			})

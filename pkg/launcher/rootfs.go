@@ -74,15 +74,6 @@ func (b *initBuilder) makeDev() {
 			continue
 		}
 		directory(path.Dir(name))
-		if source, ok := b.sources[d]; ok { // bindMountDeviceNode
-			fd := b.fd()
-			const flags = unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
-			b.Call(unix.SYS_OPENAT, parent, path.Base(name), flags, 0).ExpectFD(fd).OnError("create " + name)
-			b.moveMount(source, fd)
-			b.close(fd)
-			b.close(source)
-			continue
-		}
 		made := b.makeNode(parent, path.Base(name), d)
 		// What is there may be a dangling link: libcontainer makes the device where it leads.
 		there := b.fd()
@@ -210,12 +201,12 @@ func (b *initBuilder) finalize() {
 	for _, m := range b.Mounts {
 		if m.Flags&unix.MS_RDONLY != 0 && delaysReadonly(m) {
 			fd, _ := b.openInside(m.Destination, unix.O_PATH) // the upper one, if another mount covers m
-			b.setAttributes(fd, m.Flags, 0, "make "+m.Destination+" read-only")
+			b.setAttributes(fd, m.Flags, "make "+m.Destination+" read-only")
 			b.close(fd)
 		}
 	}
 	if b.ReadonlyRoot {
-		b.setAttributes(b.root, unix.MS_RDONLY, 0, "error setting rootfs as readonly")
+		b.setAttributes(b.root, unix.MS_RDONLY, "error setting rootfs as readonly")
 	}
 	umask := uint32(0o022)
 	if b.Umask != nil {
@@ -237,30 +228,6 @@ func (b *initBuilder) readonlyPath(name string) {
 	b.moveMount(fd, target).IfDone(exists).OnError(what)
 	b.close(fd).IfDone(exists)
 	b.close(target).IfDone(exists)
-	// At "/" only who enters the mount namespace later is in the new mount. This process stays in the one below, which
-	// the path still names.
-	again := b.fd()
-	b.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, name, packed(noMagicLinks(unix.O_PATH)), unix.SizeofOpenHow).
-		ExpectFD(again).IfDone(exists).OnError(what)
-	b.setAttr(again, readonly, false).IfDone(exists).OnError(what)
-	b.close(again).IfDone(exists)
-}
-
-// checkPaths refuses links in paths that become read-only or masked, if a PID namespace is joined: where they lead
-// through /proc/self, the directory is not the program's, since this process is not in that namespace.
-func (b *initBuilder) checkPaths() {
-	if b.pidNamespace < 0 {
-		return
-	}
-	how := packed(unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS,
-	})
-	for _, name := range slices.Concat(b.ReadonlyPaths, b.MaskedPaths) {
-		fd := b.fd()
-		there := b.Call(unix.SYS_OPENAT2, b.root, name, how, unix.SizeofOpenHow).ExpectFD(fd).
-			Tolerate(unix.ENOENT, unix.ENOTDIR).OnError(fmt.Sprintf("PID namespace of another: open %q without links", name))
-		b.close(fd).IfDone(there)
-	}
 }
 
 // maskPaths follows rootfs_linux.go, maskPaths. All directories share one empty file system.
@@ -269,8 +236,7 @@ func (b *initBuilder) maskPaths() {
 		return
 	}
 	null := b.openNull(unix.O_PATH, "can't mask paths")
-	options := []option{{name: "ro"}, {name: "nr_blocks", value: "1"}, {name: "nr_inodes", value: "1"}}
-	options = append(options, contextOption(b.MountLabel)...)
+	options := append(parseOptions("ro,nr_blocks=1,nr_inodes=1"), contextOption(b.MountLabel)...)
 	empty := b.newFilesystem("tmpfs", "tmpfs", options, unix.MOUNT_ATTR_RDONLY)
 	// The first mount is this file system, and the others are copies of that mount, which may be shared by then. Before,
 	// placed is the socket, of which there is no copy.

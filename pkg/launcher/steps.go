@@ -26,10 +26,9 @@ type command spec.Process
 // one.
 const initFD = native.Socket + 1
 
-// request returns all steps of an exec. Each part names its source in libcontainer, and has its order and its errors,
-// on which Docker depends (pkg/ociruntime/errors.go). But the fork into the PID namespace comes last, so that who can
-// be traced there has no more rights than the program. With moves, the process moves into Unified, instead of being
-// forked into it, and waits for a grace period of RCU.
+// request returns all steps of an exec, in libcontainer's order and with its errors, on which Docker depends. But the
+// fork into the PID namespace comes last, so that who can be traced there has no more rights than the program. With
+// moves, the process moves into Unified, instead of being forked into it, and waits for a grace period of RCU.
 func (c *command) request(moves bool) *native.Request {
 	r := &native.Request{}
 	if c.Cgroups.Freezer != "" {
@@ -65,7 +64,7 @@ func (c *command) freeFD() int {
 	return fd
 }
 
-// enterCgroups follows nsenter/nsexec.c up to the first clone, process_linux.go addIntoCgroup and setFinalCPUAffinity.
+// enterCgroups follows nsenter/nsexec.c up to the first clone, process_linux.go addIntoCgroup.
 func (c *command) enterCgroups(r *native.Request, moves bool) {
 	free := c.freeFD()
 	r.Call(unix.SYS_CLOSE_RANGE, free, uint32(math.MaxUint32), 0).OnError("close_range")
@@ -73,18 +72,11 @@ func (c *command) enterCgroups(r *native.Request, moves bool) {
 		r.Call(unix.SYS_FCNTL, fd, unix.F_SETFD, unix.FD_CLOEXEC).OnError("fcntl")
 	}
 	c.protect(r, free)
-	if c.InitialAffinity != nil {
-		setAffinity(r, c.InitialAffinity).OnError("error setting initial CPU affinity")
-	}
 	if c.Cgroups.Unified != "" {
 		c.enterUnified(r, free, 0, moves)
 	}
 	c.enterTasks(r, free)
-	if c.FinalAffinity != nil {
-		setAffinity(r, c.FinalAffinity).OnError("error setting final CPU affinity")
-	} else if c.InitialAffinity == nil {
-		resetAffinity(r)
-	}
+	resetAffinity(r)
 }
 
 // protect gives the process what keeps others from it, before it enters anything. free is a descriptor to use.
@@ -119,11 +111,12 @@ func (c *command) enterTasks(r *native.Request, free int) {
 // resetAffinity lets the process run on every CPU, as process_linux.go, tryResetCPUAffinity, does.
 func resetAffinity(r *native.Request) {
 	const mostCPUs = 8192 // NR_CPUS of arch/x86/Kconfig with MAXSMP, and more than other machines have
-	setAffinity(r, bytes.Repeat([]byte{0xff}, mostCPUs/8)).IgnoreErrors()
+	cpus := bytes.Repeat([]byte{0xff}, mostCPUs/8)
+	r.Call(unix.SYS_SCHED_SETAFFINITY, 0, len(cpus), cpus).IgnoreErrors()
 }
 
-// resetSignals gives signals that the caller ignores their default action; execve resets the others. SIGHUP and SIGINT
-// stay ignored if they were when the caller began, as with libcontainer: Go does not handle them then.
+// resetSignals gives signals that the caller ignores their default action; execve resets the others. As with
+// libcontainer, SIGHUP and SIGINT stay ignored.
 func resetSignals(r *native.Request) {
 	const sizeOfSigset = 8
 	for sig := unix.Signal(1); sig <= unix.SIGSYS; sig++ { // it ignores no real-time signal
@@ -137,10 +130,6 @@ func resetSignals(r *native.Request) {
 // in proc_sys_fs(5)), so it is repeated after each.
 func setUndumpable(r *native.Request) *native.Step {
 	return r.Call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0).OnError("set process as non-dumpable")
-}
-
-func setAffinity(r *native.Request, cpus []byte) *native.Step {
-	return r.Call(unix.SYS_SCHED_SETAFFINITY, 0, len(cpus), cpus)
 }
 
 // write writes text to a file of the host, which becomes descriptor fd.
@@ -206,19 +195,12 @@ func (c *command) configure(r *native.Request) {
 	if c.Umask != nil {
 		r.Call(unix.SYS_UMASK, *c.Umask)
 	}
-	c.schedule(r)
+	c.forbidPrivileges(r)
 }
 
-// schedule sets no_new_privs, the scheduler and the IO priority.
-func (c *command) schedule(r *native.Request) {
+func (c *command) forbidPrivileges(r *native.Request) {
 	if c.NoNewPrivileges {
 		r.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
-	}
-	if c.Scheduler != nil {
-		r.Call(unix.SYS_SCHED_SETATTR, 0, packed(c.Scheduler), 0).OnError("error setting scheduler")
-	}
-	if c.IOPriority != nil {
-		r.Call(unix.SYS_IOPRIO_SET, 1 /* IOPRIO_WHO_PROCESS */, 0, *c.IOPriority).OnError("failed to set io priority")
 	}
 }
 

@@ -120,7 +120,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		c.NoNewPrivileges = has(6)
 		if has(7) {
-			c.OOMScoreAdj, c.Scheduler, c.Keyring = &uid, &unix.SchedAttr{Size: unix.SizeofSchedAttr}, cwd
+			c.OOMScoreAdj, c.Keyring = &uid, cwd
 		}
 		r := reader{t, (*command)(c).request(false).Encode()}
 		if got := r.word(0); got != uint64(len(r.b)) || got%8 != 0 || r.b[got-1] != 0 {

@@ -214,12 +214,6 @@ var variants = []variant{
 		p.Env = []string{"PATH=/x/../etc/./:/:" + strings.Repeat("/x", 2100) + ":" + strings.Repeat("/y:", 100) + "//home//..//bin/"}
 	}},
 	{"a relative path", func(p *specs.Process) { p.Args[0], p.Cwd = "./probe", "/bin" }},
-	{"CPUs", func(p *specs.Process) { p.ExecCPUAffinity = &specs.CPUAffinity{Initial: "0-1", Final: "1"} }},
-	{"first CPUs", func(p *specs.Process) { p.ExecCPUAffinity = &specs.CPUAffinity{Initial: "0"} }},
-	{"a scheduler", func(p *specs.Process) { p.Scheduler = &specs.Scheduler{Policy: specs.SchedBatch, Nice: 19} }},
-	{"an I/O priority", func(p *specs.Process) {
-		p.IOPriority = &specs.LinuxIOPriority{Class: specs.IOPRIO_CLASS_BE, Priority: 3}
-	}},
 }
 
 var refusedVariants = []variant{
@@ -245,9 +239,6 @@ var refusedVariants = []variant{
 	{"a variable without a name", func(p *specs.Process) { p.Env = append(p.Env, "=x") }},
 	{"a limit that cannot be", func(p *specs.Process) {
 		p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1 << 40, Hard: 1 << 41}}
-	}},
-	{"a scheduler that cannot be", func(p *specs.Process) {
-		p.Scheduler = &specs.Scheduler{Policy: specs.SchedFIFO, Priority: 100}
 	}},
 }
 
@@ -300,6 +291,7 @@ func configVariants(tb testing.TB) []configVariant {
 		}},
 		{"user namespace", inUserNamespace},
 		{"PIDs of the host", without(specs.PIDNamespace)},
+		{"PID namespace of another", inPIDNamespaceOfAnother(tb)},
 		{"network of the host", without(specs.NetworkNamespace)},
 		{"IPC of the host", without(specs.IPCNamespace)},
 		{"seccomp", filtered(tb, nil)},

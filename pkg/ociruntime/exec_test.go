@@ -38,8 +38,7 @@ import (
 
 func TestExec_UnsupportedByTheLauncher(t *testing.T) {
 	agent := &configs.Seccomp{Syscalls: []*configs.Syscall{{Action: configs.Notify}}}
-	batch := &configs.Scheduler{Policy: specs.SchedBatch}
-	reset := &configs.Scheduler{Policy: specs.SchedBatch, Flags: []specs.LinuxSchedulerFlag{specs.SchedFlagResetOnFork}}
+	const scheduling = "scheduler, IO priority or CPU affinity"
 	for _, tc := range []struct {
 		want   string
 		change func(*configs.Config, *libcontainer.Process)
@@ -51,10 +50,9 @@ func TestExec_UnsupportedByTheLauncher(t *testing.T) {
 		{"Intel RDT", func(c *configs.Config, _ *libcontainer.Process) { c.IntelRdt = &configs.IntelRdt{} }},
 		{"seccomp agent", func(c *configs.Config, _ *libcontainer.Process) { c.Seccomp = agent }},
 		{"no mount namespace", func(c *configs.Config, _ *libcontainer.Process) { c.Namespaces = nil }},
-		{"scheduler that a fork changes", func(c *configs.Config, p *libcontainer.Process) { c.Scheduler, p.Scheduler = batch, reset }},
-		{"scheduler that a fork changes", func(c *configs.Config, _ *libcontainer.Process) {
-			c.Scheduler = &configs.Scheduler{Policy: specs.SchedDeadline}
-		}},
+		{scheduling, func(_ *configs.Config, p *libcontainer.Process) { p.Scheduler = &configs.Scheduler{} }},
+		{scheduling, func(c *configs.Config, _ *libcontainer.Process) { c.IOPriority = &configs.IOPriority{} }},
+		{scheduling, func(c *configs.Config, _ *libcontainer.Process) { c.ExecCPUAffinity = &configs.CPUAffinity{} }},
 	} {
 		config := &configs.Config{Namespaces: configs.Namespaces{{Type: configs.NEWNS}}}
 		p := &libcontainer.Process{Args: []string{"true"}}

@@ -70,7 +70,7 @@ CODE __attribute__((noreturn, used)) void native_init_main(long *stack)
 	unsigned long handled = ~0UL;
 	sys(SYS_rt_sigprocmask, SIG_SETMASK, (long)&handled, 0, sizeof handled, 0, 0);
 	SYS(SYS_prctl, PR_SET_NAME, &name, 0);
-	SYS(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0); // for a container in the PID namespace of another
+	SYS(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0); // for a container with the PID namespace of the host
 	long program = SYS(SYS_clone, SIGCHLD, 0, 0);
 	if (program == 0)
 		run_child(argv, envp);

@@ -61,16 +61,3 @@ CODE static long make(long root, const char *path, long like, char *buffer)
 	}
 	return fd;
 }
-
-// OP_MODE: four digits.
-CODE static long store_mode(long fd, char *to)
-{
-	struct stat st;
-	long error = SYS(SYS_fstat, fd, &st, 0);
-	if (error < 0)
-		return error;
-	for (int digit = 0; digit < 4; digit++)
-		to[digit] = '0' + (st.st_mode >> (9 - 3 * digit) & 7);
-	to[4] = 0;
-	return 0;
-}

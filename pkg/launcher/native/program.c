@@ -338,8 +338,6 @@ CODE __attribute__((noreturn, used)) void native_main(void)
 			handle_signals();
 		} else if (s->op == OP_INODE) {
 			result = check_inode(s->arg);
-		} else if (s->op == OP_MODE) {
-			result = store_mode(s->arg[0], (char *)s->arg[1]);
 		} else if (s->op == OP_NOT_PROC) {
 			result = check_not_proc(s->arg[0]);
 		} else if (s->op == OP_MAKE) {

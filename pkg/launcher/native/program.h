@@ -42,7 +42,6 @@ enum {
 	OP_SIGNALS,   // let signals that ask a process to end do so
 	OP_INODE,     // check that descriptor arg[0] has the file type arg[1] and the device number arg[2]; if arg[3] is not 0,
 	              // that it is inode arg[4] of a file system of that type (statfs(2))
-	OP_MODE,      // store at arg[1] the permission bits of descriptor arg[0] as an octal number
 	OP_NOT_PROC,  // check that descriptor arg[0] is not in a procfs
 	OP_MAKE,      // make the clean path arg[1] below directory arg[0], with all directories on its way, and open it with
 	              // O_PATH: a directory, or a file if descriptor arg[2] is one

@@ -81,12 +81,6 @@ func (r *Request) CheckInode(fd int, fileType uint32, device, magic, inode uint6
 	return r.add(C.OP_INODE, fd, fileType, device, magic, inode)
 }
 
-// Mode adds a step that stores the permission bits of the descriptor as an octal number, and returns where.
-func (r *Request) Mode(fd int) (*Step, Word) {
-	text := r.Room(wordSize)
-	return r.add(C.OP_MODE, fd, text), text
-}
-
 // CheckNotProc adds a check that the file of a descriptor is not in a procfs.
 func (r *Request) CheckNotProc(fd int) *Step { return r.add(C.OP_NOT_PROC, fd) }
 

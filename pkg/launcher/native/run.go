@@ -25,11 +25,10 @@ import (
 // Linux 6.18 does if the parent's cgroup was killed more often (kernel/cgroup/cgroup.c, kill_seq).
 var ErrKilledInCgroup = errors.New("the process was killed when it was forked into the cgroup")
 
-// deathTimeout is how long Execute waits for a process that it killed, which may sleep in a file system.
-const deathTimeout = 5 * time.Second
-
-// resumeTimeout is how long Resume waits for the program of a process.
-const resumeTimeout = 2 * time.Second
+const (
+	deathTimeout  = 5 * time.Second // in which a process that was killed exits, unless it sleeps in a file system
+	resumeTimeout = 2 * time.Second // in which the program of a process begins
+)
 
 // Run is one run of the program. The goroutine of Execute, which is called once, owns it.
 type Run struct {
@@ -113,9 +112,6 @@ func (r *Run) Resume() error {
 
 // Close ends a process that is held, unless it is frozen.
 func (r *Run) Close() error { return r.socket.Close() }
-
-// Kill ends a process that is held, and waits for it.
-func (r *Run) Kill() error { return errors.Join(r.kill(r.current), r.socket.Close()) }
 
 // held reports whether the process waits at [Request.Hold].
 func (r *Run) held() bool { return r.waiting != nil && r.waiting.op == C.OP_HOLD }
@@ -218,7 +214,7 @@ func (r *Run) handle(ctx context.Context, m message) error {
 	return nil
 }
 
-// readFailure reads on to the end, or to the message of a step that failed, and reports whether there was one.
+// readFailure reads on to the end or to the message of a step that failed, and reports whether there was one.
 func (r *Run) readFailure() bool {
 	for r.failed == nil {
 		m, err := r.receive()

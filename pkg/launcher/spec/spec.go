@@ -27,15 +27,11 @@ type Process struct {
 	Join            int         // the namespaces to join (CLONE_NEW… of clone(2)); the mount namespace is among them
 	Cgroups         Cgroups     // to join; empty to stay in those of the caller
 	OOMScoreAdj     *int
-	InitialAffinity []byte // CPUs to begin with, as sched_setaffinity(2) takes them; nil for any
-	FinalAffinity   []byte // CPUs once the process is in its cgroups; nil to leave them
 	Keyring         string // name of the session keyring, "" to keep the caller's
 	Label           string // the SELinux label of its program and of its keyring, "" for what the policy says
 	Profile         string // the AppArmor profile of its program, "" for none
 	NoNewPrivileges bool
 	Umask           *uint32
-	Scheduler       *unix.SchedAttr
-	IOPriority      *int // as ioprio_set(2) takes it
 	Rlimits         []Rlimit
 	Filter          *seccomp.Filter
 	Ready           func() error // is called when the process is about to run its program; nil for none
@@ -75,7 +71,6 @@ type Cgroups struct {
 type Container struct {
 	Process
 	Namespaces           []Namespace // the mount namespace is among them
-	UIDMap, GIDMap       string      // of a new user namespace, as user_namespaces(7) describes the files
 	Root                 string      // path of the root file system, a directory
 	ReadonlyRoot         bool
 	RootPropagation      int // MS_SHARED and others of mount(2), with MS_REC; 0 for MS_SLAVE
@@ -102,6 +97,9 @@ type Namespace struct {
 	Path string // of the one to join, "" for a new one
 }
 
+// Bind is the type of a mount that shows a part of another file system.
+const Bind = "bind"
+
 // Mount is a mount in a container.
 type Mount struct {
 	Type                string // of the file system, or bind
@@ -111,16 +109,6 @@ type Mount struct {
 	Propagation         []int           // MS_SHARED and others, set one after another
 	Data                string          // options of the file system, with commas between them
 	Recursive           *unix.MountAttr // of a bind mount and all mounts below it; nil for none
-	IDMap               *IDMap          // of a bind mount; nil for none
-}
-
-// Bind is the type of a mount that shows a part of another file system.
-const Bind = "bind"
-
-// IDMap maps the owners of files in a mount.
-type IDMap struct {
-	UserNS    string // path of the user namespace whose mappings are used, "" for the container's
-	Recursive bool
 }
 
 // Device is a device node.

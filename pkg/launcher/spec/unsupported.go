@@ -42,14 +42,14 @@ func (i *Container) Unsupported() (reason string) {
 	}
 	for _, ns := range i.Namespaces {
 		switch {
-		case ns.Path == "":
-		case ns.Type == unix.CLONE_NEWTIME:
-			return "time namespace of another"
-		case ns.Type == unix.CLONE_NEWNS:
-			return "mount namespace of another"
-		case ns.Type == unix.CLONE_NEWPID && !mountsProcOfPIDNamespace():
-			return "PID namespace of another, before Linux 6.17"
+		case ns.Type == unix.CLONE_NEWUSER:
+			return "user namespace"
+		case ns.Path != "" && ns.Type&(unix.CLONE_NEWTIME|unix.CLONE_NEWNS|unix.CLONE_NEWPID) != 0:
+			return "PID, time or mount namespace of another"
 		}
+	}
+	if slices.ContainsFunc(i.ReadonlyPaths, func(name string) bool { return path.Clean("/"+name) == "/" }) {
+		return "read-only path that is the root"
 	}
 	for _, d := range i.Devices {
 		if i.isPathOfRoot(d.Path) {
@@ -79,6 +79,8 @@ func (i *Container) unsupportedMount(m *Mount) (reason string) {
 		return fmt.Sprintf("mount data %.100q", m.Data)
 	case len(m.Data) >= os.Getpagesize(): // each option takes steps; mount(2) reads no more
 		return fmt.Sprintf("mount data of %d bytes", len(m.Data))
+	case m.Type == "tmpfs" && !strings.Contains(m.Data, "mode="):
+		return "tmpfs with the mode of what it covers"
 	case destination == "/proc" && m.Type != "proc", strings.HasPrefix(destination, "/proc/"):
 		return "mount in /proc"
 	case i.isPathOfRoot(destination):
@@ -99,15 +101,4 @@ func (i *Container) isPathOfRoot(name string) bool {
 // HasMountSetattr reports whether the kernel has mount_setattr, which came with Linux 5.12.
 var HasMountSetattr = sync.OnceValue(func() bool {
 	return !errors.Is(unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{}), unix.ENOSYS)
-})
-
-// mountsProcOfPIDNamespace reports whether a process can mount the procfs of a PID namespace that it is not in. If not,
-// a process with all privileges would have to be where others of the namespace may trace it.
-var mountsProcOfPIDNamespace = sync.OnceValue(func() bool {
-	context, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return false
-	}
-	defer unix.Close(context) //nolint:errcheck // nothing was made
-	return unix.FsconfigSetString(context, "pidns", "/proc/self/ns/pid") == nil
 })

@@ -5,9 +5,7 @@ package translate
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -19,8 +17,6 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/capabilities"
 	"github.com/opencontainers/runc/libcontainer/configs"
-	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/spec"
 )
@@ -53,13 +49,12 @@ func LauncherProcess(config *configs.Config, p *libcontainer.Process) (*spec.Pro
 	for _, l := range Rlimits(p.Rlimits, config.Rlimits) {
 		cmd.Rlimits = append(cmd.Rlimits, spec.Rlimit{Resource: l.Type, Soft: l.Soft, Hard: l.Hard})
 	}
-	return cmd, cmp.Or(setCapabilities(cmd, config, p), setScheduling(cmd, config, p))
+	return cmd, setCapabilities(cmd, config, p)
 }
 
 // LauncherContainer translates the configuration of a container for the launcher. It leaves out the process.
 func LauncherContainer(config *configs.Config) *spec.Container {
 	c := &spec.Container{
-		UIDMap: idMap(config.UIDMappings), GIDMap: idMap(config.GIDMappings),
 		Root: config.Rootfs, ReadonlyRoot: config.Readonlyfs, RootPropagation: config.RootPropagation,
 		MountLabel: config.MountLabel, ReadonlyPaths: config.ReadonlyPaths, MaskedPaths: config.MaskPaths,
 		Hostname: config.Hostname, Domainname: config.Domainname, Sysctl: config.Sysctl,
@@ -70,14 +65,10 @@ func LauncherContainer(config *configs.Config) *spec.Container {
 		c.Namespaces = append(c.Namespaces, spec.Namespace{Type: ns.Syscall(), Path: ns.Path})
 	}
 	for _, m := range config.Mounts {
-		own := &spec.Mount{
+		c.Mounts = append(c.Mounts, &spec.Mount{
 			Type: m.Device, Source: m.Source, Destination: m.Destination, Flags: m.Flags, ClearedFlags: m.ClearedFlags,
 			Propagation: m.PropagationFlags, Data: m.Data, Recursive: m.RecAttr,
-		}
-		if m.IDMapping != nil {
-			own.IDMap = &spec.IDMap{UserNS: m.IDMapping.UserNSPath, Recursive: m.IDMapping.Recursive}
-		}
-		c.Mounts = append(c.Mounts, own)
+		})
 	}
 	for _, d := range config.Devices {
 		c.Devices = append(c.Devices, &spec.Device{
@@ -86,14 +77,6 @@ func LauncherContainer(config *configs.Config) *spec.Container {
 		})
 	}
 	return c
-}
-
-func idMap(ids []configs.IDMap) string {
-	var text strings.Builder
-	for _, m := range ids {
-		_, _ = fmt.Fprintln(&text, m.ContainerID, m.HostID, m.Size)
-	}
-	return text.String()
 }
 
 // namespaces returns the flags of all namespaces that the configuration lists: an exec joins them.
@@ -130,45 +113,6 @@ func environment(env []string) (out []string, noHome bool, err error) {
 	}
 	slices.Reverse(out)
 	return out, noHome, nil
-}
-
-// setScheduling sets the scheduler, the IO priority and the CPUs.
-func setScheduling(cmd *spec.Process, config *configs.Config, p *libcontainer.Process) error {
-	scheduler, priority := cmp.Or(p.Scheduler, config.Scheduler), cmp.Or(p.IOPriority, config.IOPriority)
-	if scheduler != nil {
-		attr, err := configs.ToSchedAttr(scheduler)
-		if err != nil {
-			return err
-		}
-		cmd.Scheduler = attr
-	}
-	if priority != nil {
-		class, ok := ioClasses[priority.Class]
-		if !ok {
-			return fmt.Errorf("invalid io priority class: %s", priority.Class)
-		}
-		const classShift = 13 // IOPRIO_CLASS_SHIFT
-		value := class<<classShift | priority.Priority
-		cmd.IOPriority = &value
-	}
-	if affinity := cmp.Or(p.CPUAffinity, config.ExecCPUAffinity); affinity != nil {
-		cmd.InitialAffinity, cmd.FinalAffinity = cpus(affinity.Initial), cpus(affinity.Final)
-	}
-	return nil
-}
-
-// ioClasses are the classes of ioprio_set(2).
-var ioClasses = map[specs.IOPriorityClass]int{
-	specs.IOPRIO_CLASS_RT: 1, specs.IOPRIO_CLASS_BE: 2, specs.IOPRIO_CLASS_IDLE: 3,
-}
-
-// cpus returns set in the form that sched_setaffinity(2) takes.
-func cpus(set *unix.CPUSet) []byte {
-	if set == nil {
-		return nil
-	}
-	mask, _ := binary.Append(nil, binary.NativeEndian, set) // its size is fixed
-	return mask
 }
 
 // setCapabilities sets the capability sets, without those that the kernel does not know, as in libcontainer.
