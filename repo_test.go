@@ -34,7 +34,6 @@ var layers = [][]string{
 	},
 	{"pkg/launcher/native"},
 	{"pkg/launcher/seccomp"},
-	{"pkg/launcher/spec"},
 	{"pkg/launcher"},
 	{
 		"pkg/cgroup", "pkg/ociruntime/initreexec", "pkg/event",

@@ -22,7 +22,7 @@ const (
 )
 
 // attributes returns those to be set, in the order of their descriptors.
-func (c *command) attributes() (list []attribute) {
+func (c *Process) attributes() (list []attribute) {
 	if c.Label != "" {
 		list = append(list, execLabel)
 		if c.Keyring != "" {
@@ -37,7 +37,7 @@ func (c *command) attributes() (list []attribute) {
 
 // openAttribute opens an attribute while the process has the host's /proc: in the mount namespace of the container
 // anything may be there (CVE-2019-16884).
-func (c *command) openAttribute(r *native.Request, a attribute, fd int) {
+func (c *Process) openAttribute(r *native.Request, a attribute, fd int) {
 	how := packed(unix.OpenHow{
 		Flags: unix.O_WRONLY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
 	})
@@ -45,13 +45,13 @@ func (c *command) openAttribute(r *native.Request, a attribute, fd int) {
 }
 
 // setOwnAttribute writes to an attribute, if it is one of those to be set, and closes it.
-func (c *command) setOwnAttribute(r *native.Request, a attribute) {
+func (c *Process) setOwnAttribute(r *native.Request, a attribute) {
 	if i := slices.Index(c.attributes(), a); i >= 0 {
 		c.setAttribute(r, a, c.freeFD()+i)
 	}
 }
 
-func (c *command) setAttribute(r *native.Request, a attribute, fd int) {
+func (c *Process) setAttribute(r *native.Request, a attribute, fd int) {
 	text := c.Label
 	if a == profile {
 		text = "exec " + c.Profile

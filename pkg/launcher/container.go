@@ -13,14 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/native"
-	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
 // initBuilder makes the request of a Container.
 type initBuilder struct {
 	*native.Request
-	*command // of the Container
-	*spec.Container
+	*Container
 	next         int   // no descriptor from this one on is open
 	free         []int // of those below it, these are not, in ascending order
 	root         int   // of the container, with O_PATH
@@ -30,8 +28,8 @@ type initBuilder struct {
 
 // containerRequest returns the system calls that make a container: those of libcontainer (nsenter/nsexec.c,
 // rootfs_linux.go, standard_init_linux.go).
-func containerRequest(i *spec.Container, moves bool, final *bool) *native.Request {
-	b := &initBuilder{Request: &native.Request{}, command: (*command)(&i.Process), Container: i}
+func containerRequest(i *Container, moves bool, final *bool) *native.Request {
+	b := &initBuilder{Request: &native.Request{}, Container: i}
 	b.next = b.freeFD()
 	if i.Cgroups.Freezer != "" {
 		b.Thaw = filepath.Join(filepath.Dir(i.Cgroups.Freezer), "cgroup.procs")
@@ -75,7 +73,7 @@ func containerRequest(i *spec.Container, moves bool, final *bool) *native.Reques
 	b.finalize()
 	env, home := b.environment(b.Request)
 	b.configureInit(home)
-	user := *b.command
+	user := b.Process
 	user.Label = "" // it is set
 	if b.Reaped {
 		user.Capabilities = b.afterExec()
@@ -178,7 +176,7 @@ func (b *initBuilder) loopback() {
 // setAttribute writes to a, if it is one of those to be set, and closes it.
 func (b *initBuilder) setAttribute(a attribute) {
 	if fd, ok := b.attributeFDs[a]; ok {
-		b.command.setAttribute(b.Request, a, fd)
+		b.Process.setAttribute(b.Request, a, fd)
 		b.release(fd)
 	}
 }
@@ -231,7 +229,7 @@ func (b *initBuilder) configureInit(home native.Word) {
 
 // afterExec returns the capabilities with which the program of an init is looked up: only those that the init still has
 // when it executes the program are effective (capabilities(7)).
-func (b *initBuilder) afterExec() *spec.Capabilities {
+func (b *initBuilder) afterExec() *Capabilities {
 	if b.Capabilities == nil || b.UID == 0 {
 		return b.Capabilities
 	}

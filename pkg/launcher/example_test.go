@@ -13,7 +13,6 @@ import (
 
 	"sandbox.internal/shim/pkg/launcher"
 	"sandbox.internal/shim/pkg/launcher/native"
-	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
 // A program runs in a root file system and namespaces of its own, and another one joins it there. It needs root, and a
@@ -43,8 +42,8 @@ func run(ctx context.Context) error {
 	}
 	defer l.Close()
 
-	shell := func(script string) spec.Process {
-		return spec.Process{
+	shell := func(script string) launcher.Process {
+		return launcher.Process{
 			Args: []string{"sh", "-c", script}, Env: []string{"PATH=/bin"}, Cwd: "/",
 			Stdio: [3]*os.File{nil, os.Stdout, os.Stdout},
 		}
@@ -54,18 +53,18 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer reached.Close()
-	container := &spec.Container{
+	container := &launcher.Container{
 		Process: shell(`echo "init: process $$ of $(hostname)"; echo >&2; sleep 1000`),
 		Root:    root,
-		Namespaces: []spec.Namespace{
+		Namespaces: []launcher.Namespace{
 			{Type: unix.CLONE_NEWNS}, {Type: unix.CLONE_NEWPID}, {Type: unix.CLONE_NEWUTS}, {Type: unix.CLONE_NEWIPC},
 		},
 		Hostname: "inside",
-		Mounts: []*spec.Mount{
+		Mounts: []*launcher.Mount{
 			{Type: "proc", Source: "proc", Destination: "/proc", Flags: unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
 			{Type: "tmpfs", Source: "tmpfs", Destination: "/dev", Flags: unix.MS_NOSUID, Data: "mode=755"},
 		},
-		Devices: []*spec.Device{{Path: "/dev/null", Type: 'c', Major: 1, Minor: 3, Mode: 0o666}},
+		Devices: []*launcher.Device{{Path: "/dev/null", Type: 'c', Major: 1, Minor: 3, Mode: 0o666}},
 	}
 	container.Stdio[2] = arrives
 	if reason := container.Unsupported(); reason != "" {

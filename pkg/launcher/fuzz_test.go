@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
 // All that a bundle can say of mounts, devices, masked paths and sysctls becomes strings of a request; none ends early,
@@ -26,18 +24,18 @@ func FuzzInit(f *testing.F) {
 	f.Fuzz(func(t *testing.T, destination, source, data string, flags uint32, masked, sysctl, device string, what uint8) {
 		has := func(bit int) bool { return what>>bit&1 == 1 }
 		kinds := []string{"bind", "proc", "sysfs", "mqueue", "tmpfs", "devpts", "cgroup2", "overlay"}
-		m := &spec.Mount{
+		m := &Mount{
 			Type: kinds[what&7], Source: source, Destination: destination, Data: data, Flags: int(flags),
 		}
-		if m.Type == spec.Bind {
+		if m.Type == Bind {
 			m.Flags |= unix.MS_BIND
 		}
 		key, value, _ := strings.Cut(sysctl, "=")
-		i := &spec.Container{
-			Process: spec.Process{Args: []string{"a"}, Cwd: "/", Env: []string{"PATH=/"}},
-			Root:    "/rootfs", ReadonlyRoot: has(3), Mounts: []*spec.Mount{m},
-			Namespaces: []spec.Namespace{{Type: unix.CLONE_NEWNS}, {Type: unix.CLONE_NEWPID}},
-			Devices:    []*spec.Device{{Path: device, Type: 'c', Major: 1, Minor: 3}},
+		i := &Container{
+			Process: Process{Args: []string{"a"}, Cwd: "/", Env: []string{"PATH=/"}},
+			Root:    "/rootfs", ReadonlyRoot: has(3), Mounts: []*Mount{m},
+			Namespaces: []Namespace{{Type: unix.CLONE_NEWNS}, {Type: unix.CLONE_NEWPID}},
+			Devices:    []*Device{{Path: device, Type: 'c', Major: 1, Minor: 3}},
 		}
 		if masked != "" {
 			i.MaskedPaths, i.ReadonlyPaths = strings.Split(masked, "\x00"), strings.Split(masked, "\x00")[:1]
@@ -52,7 +50,7 @@ func FuzzInit(f *testing.F) {
 			return // another runtime makes or refuses it
 		}
 		if has(6) {
-			i.Terminal = &spec.Terminal{}
+			i.Terminal = &Terminal{}
 		}
 		var final bool
 		request := containerRequest(i, has(7), &final).Encode()
@@ -108,34 +106,34 @@ func TestRequest_IsAsLargeAsItsInputs(t *testing.T) {
 		return all
 	}
 	names := list(func(i int) string { return fmt.Sprintf("/dir/%d", i) })
-	mounts := func(kind string) (all []*spec.Mount) {
+	mounts := func(kind string) (all []*Mount) {
 		for _, name := range names {
-			m := &spec.Mount{Type: kind, Source: "/src", Destination: name, Data: "mode=755"}
-			if kind == spec.Bind {
+			m := &Mount{Type: kind, Source: "/src", Destination: name, Data: "mode=755"}
+			if kind == Bind {
 				m.Data, m.Flags = "", unix.MS_BIND|unix.MS_RDONLY
 			}
 			all = append(all, m)
 		}
 		return all
 	}
-	for name, change := range map[string]func(*spec.Container){
-		"PATH and program": func(i *spec.Container) {
+	for name, change := range map[string]func(*Container){
+		"PATH and program": func(i *Container) {
 			i.Args, i.Env = []string{text}, []string{"PATH=" + strings.Join(names, ":")}
 		},
-		"PATH of nothing": func(i *spec.Container) { i.Env = []string{"PATH=" + strings.Repeat(":", long)} },
-		"PATH and task directory": func(i *spec.Container) {
+		"PATH of nothing": func(i *Container) { i.Env = []string{"PATH=" + strings.Repeat(":", long)} },
+		"PATH and task directory": func(i *Container) {
 			i.Args, i.Env = []string{text}, []string{"PATH=" + strings.Join(names, ":")}
 		},
-		"arguments and environment": func(i *spec.Container) {
+		"arguments and environment": func(i *Container) {
 			i.Args, i.Env = append(names, text), list(func(n int) string { return fmt.Sprintf("A%d=%s", n, names[n]) })
 		},
-		"working directory": func(i *spec.Container) { i.Cwd = strings.Repeat("/x", long/2) },
-		"mounts and label":  func(i *spec.Container) { i.Mounts, i.MountLabel = mounts("tmpfs"), text },
-		"mounts and root":   func(i *spec.Container) { i.Mounts, i.Root = mounts("bind"), "/"+text },
-		"paths and label": func(i *spec.Container) {
+		"working directory": func(i *Container) { i.Cwd = strings.Repeat("/x", long/2) },
+		"mounts and label":  func(i *Container) { i.Mounts, i.MountLabel = mounts("tmpfs"), text },
+		"mounts and root":   func(i *Container) { i.Mounts, i.Root = mounts("bind"), "/"+text },
+		"paths and label": func(i *Container) {
 			i.MaskedPaths, i.ReadonlyPaths, i.Label = append(names, text), append(names, text), text
 		},
-		"sysctls": func(i *spec.Container) {
+		"sysctls": func(i *Container) {
 			i.Sysctl = map[string]string{"a": text}
 			for _, name := range names {
 				i.Sysctl[name] = name
@@ -143,15 +141,15 @@ func TestRequest_IsAsLargeAsItsInputs(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			i := &spec.Container{
-				Process: spec.Process{Args: []string{"a"}, Cwd: "/", Env: []string{"PATH=/"}},
-				Root:    "/rootfs", Namespaces: []spec.Namespace{{Type: unix.CLONE_NEWNS}, {Type: unix.CLONE_NEWPID}},
+			i := &Container{
+				Process: Process{Args: []string{"a"}, Cwd: "/", Env: []string{"PATH=/"}},
+				Root:    "/rootfs", Namespaces: []Namespace{{Type: unix.CLONE_NEWNS}, {Type: unix.CLONE_NEWPID}},
 			}
 			change(i)
 			var final bool
 			for what, request := range map[string]func() []byte{
 				"init": func() []byte { return containerRequest(i, false, &final).Encode() },
-				"exec": func() []byte { return (*command)(&i.Process).request(false).Encode() },
+				"exec": func() []byte { return i.request(false).Encode() },
 			} {
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)

@@ -19,7 +19,7 @@ const (
 )
 
 // environment adds the environment, which ends with home if HOME is to be found.
-func (c *command) environment(r *native.Request) (env, home native.Word) {
+func (c *Process) environment(r *native.Request) (env, home native.Word) {
 	if !c.FindHome {
 		return r.Strings(c.Env), home
 	}
@@ -29,7 +29,7 @@ func (c *command) environment(r *native.Request) (env, home native.Word) {
 
 // limit has the caller set the resource limits and find HOME. The process copies passwd to memory, since that file may
 // block who opens it, and the caller puts HOME there instead. fd and the next descriptor are the lowest free ones.
-func (c *command) limit(r *native.Request, home native.Word, fd int) {
+func (c *Process) limit(r *native.Request, home native.Word, fd int) {
 	if !c.FindHome {
 		r.Wait(c.setRlimits)
 		return

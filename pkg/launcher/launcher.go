@@ -27,13 +27,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/native"
-	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
 // ErrNotStarted means that no process was started, and that another runtime can do again what was done.
 var ErrNotStarted = errors.New("the launcher cannot start a process")
 
-// ErrNotJoined means that no process can be started in [spec.Cgroups.Unified].
+// ErrNotJoined means that no process can be started in [Cgroups.Unified].
 var ErrNotJoined = errors.New("error adding process to cgroup")
 
 // notStarted is an ErrNotStarted in the words of its reason.
@@ -91,7 +90,7 @@ func (h *Held) Close() error { return h.run.Close() }
 // Create starts the first process of a container, and returns when it waits to run its program, or when ctx ends. The
 // process is a child of the caller, who waits for it and then unregisters it. c is not changed. After ErrNotStarted
 // only mount points may be left, and device nodes if /dev is the image's.
-func (l *Launcher) Create(ctx context.Context, c *spec.Container) (*Held, error) {
+func (l *Launcher) Create(ctx context.Context, c *Container) (*Held, error) {
 	h, err := l.create(ctx, c, false)
 	if errors.Is(err, native.ErrKilledInCgroup) {
 		h, err = l.create(ctx, c, true)
@@ -99,7 +98,7 @@ func (l *Launcher) Create(ctx context.Context, c *spec.Container) (*Held, error)
 	return h, err
 }
 
-func (l *Launcher) create(ctx context.Context, c *spec.Container, moves bool) (*Held, error) {
+func (l *Launcher) create(ctx context.Context, c *Container, moves bool) (*Held, error) {
 	var console, last []*os.File
 	if c.Terminal != nil {
 		console = append(console, c.Terminal.Socket)
@@ -141,7 +140,7 @@ func (l *Launcher) openInit() (_ *os.File, err error) {
 
 // Exec starts a process in the namespaces of c.Target, and returns when its program has begun, or when ctx ends. The
 // process is a child of the caller, who waits for it and then unregisters it. c is not changed.
-func (l *Launcher) Exec(ctx context.Context, c *spec.Process) (*os.Process, error) {
+func (l *Launcher) Exec(ctx context.Context, c *Process) (*os.Process, error) {
 	p, err := l.exec(ctx, c, false)
 	// ENOSYS: a seccomp filter on the caller forbids clone3(2).
 	if errors.Is(err, native.ErrKilledInCgroup) || errors.Is(err, ErrNotJoined) && errors.Is(err, unix.ENOSYS) {
@@ -150,7 +149,7 @@ func (l *Launcher) Exec(ctx context.Context, c *spec.Process) (*os.Process, erro
 	return p, err
 }
 
-func (l *Launcher) exec(ctx context.Context, c *spec.Process, moves bool) (*os.Process, error) {
+func (l *Launcher) exec(ctx context.Context, c *Process, moves bool) (*os.Process, error) {
 	more := []*os.File{c.Target}
 	if c.Terminal != nil {
 		more = append(more, c.Terminal.Socket)
@@ -159,12 +158,12 @@ func (l *Launcher) exec(ctx context.Context, c *spec.Process, moves bool) (*os.P
 	if err != nil {
 		return nil, err
 	}
-	return run.Execute(ctx, (*command)(c).request(moves))
+	return run.Execute(ctx, c.request(moves))
 }
 
 // start starts the program. After the streams it has the descriptors more, the host's /proc if c has attributes, and
 // last.
-func (l *Launcher) start(c *spec.Process, more, last []*os.File) (*native.Run, error) {
+func (l *Launcher) start(c *Process, more, last []*os.File) (*native.Run, error) {
 	stdio := c.Stdio
 	if slices.Contains(stdio[:], nil) {
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -176,7 +175,7 @@ func (l *Launcher) start(c *spec.Process, more, last []*os.File) (*native.Run, e
 			stdio[i] = cmp.Or(f, null)
 		}
 	}
-	if len((*command)(c).attributes()) > 0 {
+	if len(c.attributes()) > 0 {
 		proc, err := os.OpenFile("/proc", unix.O_PATH|unix.O_DIRECTORY, 0)
 		if err != nil {
 			return nil, err

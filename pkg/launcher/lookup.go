@@ -14,7 +14,7 @@ import (
 	"sandbox.internal/shim/pkg/launcher/native"
 )
 
-func (c *command) lookup(r *native.Request) {
+func (c *Process) lookup(r *native.Request) {
 	if directories, name, search := c.program(); search {
 		r.LookupIn(directories, name).Explain(c.notFound)
 	} else {
@@ -24,7 +24,7 @@ func (c *command) lookup(r *native.Request) {
 
 // program returns the program's name and in which directories it is looked up, with a zero byte after each, as
 // os/exec.LookPath does it. Without a search the name is the path.
-func (c *command) program() (directories, name string, search bool) {
+func (c *Process) program() (directories, name string, search bool) {
 	name = c.Args[0]
 	switch {
 	case strings.Contains(name, "/"):
@@ -44,7 +44,7 @@ func (c *command) program() (directories, name string, search bool) {
 	return list.String(), name, true
 }
 
-func (c *command) notFound(errno unix.Errno, detail uint32) error {
+func (c *Process) notFound(errno unix.Errno, detail uint32) error {
 	name := c.Args[0]
 	switch detail {
 	case native.LookupStat:
@@ -57,7 +57,7 @@ func (c *command) notFound(errno unix.Errno, detail uint32) error {
 	return &exec.Error{Name: name, Err: errno}
 }
 
-func (c *command) exec(r *native.Request, env native.Word) {
+func (c *Process) exec(r *native.Request, env native.Word) {
 	r.Exec(r.Strings(c.Args), env).Explain(func(errno unix.Errno, index uint32) error {
 		directories, path, search := c.program()
 		if list := strings.Split(directories, "\x00"); search && int(index) < len(list) {

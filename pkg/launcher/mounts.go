@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/native"
-	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
 // The flags of mount(2) that are attributes of a mount (mount_setattr(2)), and those that are parameters of a file
@@ -50,13 +49,13 @@ func attributes(flags int) (set uint64) {
 }
 
 // mount follows rootfs_linux.go, mountToRootfs.
-func (b *initBuilder) mount(m *spec.Mount) {
+func (b *initBuilder) mount(m *Mount) {
 	if m.Type == "cgroup" && len(b.CgroupMounts) > 0 {
 		b.mountCgroups(m)
 		return
 	}
 	var fd, target int
-	if m.Type == spec.Bind {
+	if m.Type == Bind {
 		fd = b.cloneTree(unix.AT_FDCWD, m.Source, m.Flags&unix.MS_REC != 0)
 		if m.Flags&^(unix.MS_BIND|unix.MS_REC) != 0 || m.ClearedFlags != 0 {
 			b.setAttributes(fd, m.Flags, "flags of "+m.Destination)
@@ -71,19 +70,19 @@ func (b *initBuilder) mount(m *spec.Mount) {
 		b.setAttr(fd, &unix.MountAttr{Propagation: uint64(p &^ unix.MS_REC)}, p&unix.MS_REC != 0).
 			OnError("propagation of " + m.Destination)
 	}
-	if m.Recursive != nil && m.Type == spec.Bind { // libcontainer ignores those of others
+	if m.Recursive != nil && m.Type == Bind { // libcontainer ignores those of others
 		b.setAttr(fd, m.Recursive, true).OnError("recursive flags of " + m.Destination)
 	}
 	b.close(fd)
 }
 
 // delaysReadonly reports whether m becomes read-only once all mounts are made: see finalize.
-func delaysReadonly(m *spec.Mount) bool {
+func delaysReadonly(m *Mount) bool {
 	return m.Type == "tmpfs" || path.Clean("/"+m.Destination) == "/dev"
 }
 
 // mountFilesystem makes a new file system and opens what it is to be mounted on.
-func (b *initBuilder) mountFilesystem(m *spec.Mount) (fd, target int) {
+func (b *initBuilder) mountFilesystem(m *Mount) (fd, target int) {
 	flags, kind := m.Flags, m.Type
 	if delaysReadonly(m) {
 		flags &^= unix.MS_RDONLY
@@ -223,9 +222,9 @@ func (b *initBuilder) setAttributes(fd, flags int, what string) {
 }
 
 // mountCgroups follows rootfs_linux.go, mountCgroupV1.
-func (b *initBuilder) mountCgroups(m *spec.Mount) {
+func (b *initBuilder) mountCgroups(m *Mount) {
 	const flags = unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
-	own := spec.Mount{
+	own := Mount{
 		Source: "tmpfs", Type: "tmpfs", Destination: m.Destination, Flags: flags, Data: "mode=755",
 		Propagation: m.Propagation,
 	}
@@ -233,8 +232,8 @@ func (b *initBuilder) mountCgroups(m *spec.Mount) {
 	for _, c := range b.CgroupMounts {
 		destination := path.Join(m.Destination, c.Name)
 		if !b.Has(unix.CLONE_NEWCGROUP) {
-			b.mount(&spec.Mount{
-				Type: spec.Bind, Source: c.Directory, Destination: destination,
+			b.mount(&Mount{
+				Type: Bind, Source: c.Directory, Destination: destination,
 				Flags: unix.MS_BIND | unix.MS_REC | m.Flags, Propagation: m.Propagation,
 			})
 			continue

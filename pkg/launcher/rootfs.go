@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/native"
-	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
 // prepareRoot follows rootfs_linux.go, prepareRoot.
@@ -44,13 +43,13 @@ func (b *initBuilder) classicMount(source, target string, flags int) *native.Ste
 
 // needsDev follows rootfs_linux.go, needsSetupDev.
 func (b *initBuilder) needsDev() bool {
-	return !slices.ContainsFunc(b.Mounts, func(m *spec.Mount) bool {
-		return m.Type == spec.Bind && path.Clean("/"+m.Destination) == "/dev"
+	return !slices.ContainsFunc(b.Mounts, func(m *Mount) bool {
+		return m.Type == Bind && path.Clean("/"+m.Destination) == "/dev"
 	})
 }
 
 func (b *initBuilder) mountsOn(name string) bool {
-	return slices.ContainsFunc(b.Mounts, func(m *spec.Mount) bool {
+	return slices.ContainsFunc(b.Mounts, func(m *Mount) bool {
 		return path.Clean("/"+m.Destination) == name
 	})
 }
@@ -97,7 +96,7 @@ func (b *initBuilder) makeDev() {
 }
 
 // makeNode makes a device node, unless there is a file of that name.
-func (b *initBuilder) makeNode(dir int, name string, d *spec.Device) (made *native.Step) {
+func (b *initBuilder) makeNode(dir int, name string, d *Device) (made *native.Step) {
 	kind := map[rune]uint32{'b': unix.S_IFBLK, 'c': unix.S_IFCHR, 'u': unix.S_IFCHR, 'p': unix.S_IFIFO}[d.Type]
 	mode := d.Mode
 	device := unix.Mkdev(d.Major, d.Minor)

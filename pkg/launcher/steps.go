@@ -16,11 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/native"
-	"sandbox.internal/shim/pkg/launcher/spec"
 )
-
-// command is a process for which steps are made.
-type command spec.Process
 
 // initFD is the descriptor of the pidfd of the container's init. That of the terminal's socket follows, if there is
 // one.
@@ -29,7 +25,7 @@ const initFD = native.Socket + 1
 // request returns all steps of an exec, in libcontainer's order and with its errors, on which Docker depends. But the
 // fork into the PID namespace comes last, so that who can be traced there has no more rights than the program. With
 // moves, the process moves into Unified, instead of being forked into it, and waits for a grace period of RCU.
-func (c *command) request(moves bool) *native.Request {
+func (c *Process) request(moves bool) *native.Request {
 	r := &native.Request{}
 	if c.Cgroups.Freezer != "" {
 		r.Thaw = filepath.Join(filepath.Dir(c.Cgroups.Freezer), "cgroup.procs")
@@ -45,7 +41,7 @@ func (c *command) request(moves bool) *native.Request {
 }
 
 // consoleFD returns the descriptor that takes the master of the terminal.
-func (c *command) consoleFD() int {
+func (c *Process) consoleFD() int {
 	if c.Target == nil {
 		return initFD
 	}
@@ -53,7 +49,7 @@ func (c *command) consoleFD() int {
 }
 
 // freeFD returns the lowest descriptor that is not in use.
-func (c *command) freeFD() int {
+func (c *Process) freeFD() int {
 	fd := c.consoleFD()
 	if c.Terminal != nil {
 		fd++
@@ -65,7 +61,7 @@ func (c *command) freeFD() int {
 }
 
 // enterCgroups follows nsenter/nsexec.c up to the first clone, process_linux.go addIntoCgroup.
-func (c *command) enterCgroups(r *native.Request, moves bool) {
+func (c *Process) enterCgroups(r *native.Request, moves bool) {
 	free := c.freeFD()
 	r.Call(unix.SYS_CLOSE_RANGE, free, uint32(math.MaxUint32), 0).OnError("close_range")
 	for fd := native.Socket; fd < free; fd++ {
@@ -80,7 +76,7 @@ func (c *command) enterCgroups(r *native.Request, moves bool) {
 }
 
 // protect gives the process what keeps others from it, before it enters anything. free is a descriptor to use.
-func (c *command) protect(r *native.Request, free int) {
+func (c *Process) protect(r *native.Request, free int) {
 	resetSignals(r)
 	if c.OOMScoreAdj != nil {
 		write(r, free, "/proc/self/oom_score_adj", strconv.Itoa(*c.OOMScoreAdj))
@@ -89,7 +85,7 @@ func (c *command) protect(r *native.Request, free int) {
 }
 
 // enterUnified forks the process into its v2 cgroup, or moves it there, and into new namespaces.
-func (c *command) enterUnified(r *native.Request, free, namespaces int, moves bool) {
+func (c *Process) enterUnified(r *native.Request, free, namespaces int, moves bool) {
 	if moves {
 		write(r, free, filepath.Join(c.Cgroups.Unified, "cgroup.procs"), "0")
 		return
@@ -102,7 +98,7 @@ func (c *command) enterUnified(r *native.Request, free, namespaces int, moves bo
 
 // enterTasks moves the process into its v1 cgroups. Who moves itself through the file tasks waits for no grace period
 // of RCU (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
-func (c *command) enterTasks(r *native.Request, free int) {
+func (c *Process) enterTasks(r *native.Request, free int) {
 	for _, dir := range c.Cgroups.Tasks {
 		write(r, free, filepath.Join(dir, "tasks"), "0")
 	}
@@ -139,13 +135,13 @@ func write(r *native.Request, fd int, path, text string) {
 	r.Call(unix.SYS_CLOSE, fd)
 }
 
-func (c *command) notJoined(errno unix.Errno, _ uint32) error {
+func (c *Process) notJoined(errno unix.Errno, _ uint32) error {
 	return fmt.Errorf("%w %s: %w", ErrNotJoined, c.Cgroups.Unified, errno)
 }
 
 // enterNamespaces follows nsenter/nsexec.c, join_namespaces and stages 1 and 2. Only children enter the PID namespace
 // that is joined. The terminal is made while a descriptor of the host is still open.
-func (c *command) enterNamespaces(r *native.Request) {
+func (c *Process) enterNamespaces(r *native.Request) {
 	attributes := c.freeFD()
 	kept := attributes + len(c.attributes())
 	for i, a := range c.attributes() {
@@ -186,7 +182,7 @@ func packed(structure any) []byte {
 }
 
 // configure follows setns_init_linux.go, Init, up to where the parent sets the resource limits.
-func (c *command) configure(r *native.Request) {
+func (c *Process) configure(r *native.Request) {
 	if c.Keyring != "" {
 		c.setOwnAttribute(r, keyLabel)
 		r.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, c.Keyring).Tolerate(unix.ENOSYS).
@@ -198,13 +194,13 @@ func (c *command) configure(r *native.Request) {
 	c.forbidPrivileges(r)
 }
 
-func (c *command) forbidPrivileges(r *native.Request) {
+func (c *Process) forbidPrivileges(r *native.Request) {
 	if c.NoNewPrivileges {
 		r.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
 	}
 }
 
-func (c *command) setRlimits(pid int) error {
+func (c *Process) setRlimits(pid int) error {
 	for _, l := range c.Rlimits {
 		if err := unix.Prlimit(pid, l.Resource, &unix.Rlimit{Cur: l.Soft, Max: l.Hard}, nil); err != nil {
 			return fmt.Errorf("error setting rlimits for ready process: error setting rlimit type %d: %w", l.Resource, err)
@@ -214,7 +210,7 @@ func (c *command) setRlimits(pid int) error {
 }
 
 // becomeUser follows the rest of setns_init_linux.go, Init, with init_linux.go, finalizeNamespace.
-func (c *command) becomeUser(r *native.Request) {
+func (c *Process) becomeUser(r *native.Request) {
 	c.setOwnAttribute(r, execLabel)
 	var mayHaveGroups *native.Step
 	if c.MayDenyGroups { // before the filter, whose EPERM is an error
@@ -251,7 +247,7 @@ func (c *command) becomeUser(r *native.Request) {
 }
 
 // dropBounding follows capabilities/capabilities.go, ApplyBoundingSet.
-func (c *command) dropBounding(r *native.Request) {
+func (c *Process) dropBounding(r *native.Request) {
 	for i := 0; i <= c.Capabilities.Last; i++ {
 		if c.Capabilities.Bounding>>i&1 == 0 {
 			// EINVAL: the kernel does not know the capability.
@@ -261,7 +257,7 @@ func (c *command) dropBounding(r *native.Request) {
 }
 
 // setCapabilities follows capabilities/capabilities.go, ApplyCaps, except for the bounding set.
-func (c *command) setCapabilities(r *native.Request) {
+func (c *Process) setCapabilities(r *native.Request) {
 	header := packed(unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3})
 	var sets []byte
 	for _, shift := range []int{0, 32} {
@@ -281,7 +277,7 @@ func (c *command) setCapabilities(r *native.Request) {
 	}
 }
 
-func (c *command) setGroups(r *native.Request) *native.Step {
+func (c *Process) setGroups(r *native.Request) *native.Step {
 	var groups []byte
 	for _, gid := range c.Groups {
 		groups = binary.LittleEndian.AppendUint32(groups, uint32(gid))
@@ -290,7 +286,7 @@ func (c *command) setGroups(r *native.Request) *native.Step {
 }
 
 // setIDs follows init_linux.go, setupUser. mayHaveGroups is done if the user namespace allows groups; nil: any does.
-func (c *command) setIDs(r *native.Request, mayHaveGroups *native.Step) {
+func (c *Process) setIDs(r *native.Request, mayHaveGroups *native.Step) {
 	for stream, name := range []string{"/dev/stdin", "/dev/stdout", "/dev/stderr"} {
 		null := isNull(r, stream)
 		// EPERM: the owner is not mapped.
@@ -314,7 +310,7 @@ func notMapped(kind string, id int) func(unix.Errno, uint32) error {
 }
 
 // enterPIDNamespace follows nsenter/nsexec.c, stage 2, and what only the process can do in setns_init_linux.go, Init.
-func (c *command) enterPIDNamespace(r *native.Request, env native.Word) {
+func (c *Process) enterPIDNamespace(r *native.Request, env native.Word) {
 	c.setOwnAttribute(r, profile)
 	c.lookup(r)
 	c.loadLateFilter(r)
@@ -333,14 +329,14 @@ func (c *command) enterPIDNamespace(r *native.Request, env native.Word) {
 }
 
 // loadLateFilter loads the filter as late as possible, if that needs no privilege.
-func (c *command) loadLateFilter(r *native.Request) {
+func (c *Process) loadLateFilter(r *native.Request) {
 	if c.Filter != nil && c.NoNewPrivileges {
 		c.loadFilter(r).
 			OnError("unable to init seccomp: error loading seccomp filter into kernel: error loading seccomp filter")
 	}
 }
 
-func (c *command) loadFilter(r *native.Request) *native.Step {
+func (c *Process) loadFilter(r *native.Request) *native.Step {
 	program := r.Table(len(c.Filter.Program)/unix.SizeofSockFilter, c.Filter.Program)
 	if c.Filter.Flags == 0 {
 		return r.Call(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, program)

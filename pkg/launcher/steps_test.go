@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/seccomp"
-	"sandbox.internal/shim/pkg/launcher/spec"
 )
 
 // reader reads a request as the program does (pkg/launcher/native/program/program.h).
@@ -102,15 +101,15 @@ func FuzzRequest(f *testing.F) {
 		split := func(s string) []string { return strings.Split(s, "\x00") }
 		cwd, _, _ = strings.Cut(cwd, "\x00")
 		has := func(bit int) bool { return what>>bit&1 == 1 }
-		c := &spec.Process{
+		c := &Process{
 			Args: split(args), Env: split(env), Cwd: cwd, FindHome: has(0), Join: unix.CLONE_NEWNS,
 			UID: uid, GID: uid, MayDenyGroups: has(1), Groups: []int{uid},
 		}
 		if has(2) {
-			c.Terminal = &spec.Terminal{Width: 1, Height: 2}
+			c.Terminal = &Terminal{Width: 1, Height: 2}
 		}
 		if has(3) {
-			c.Capabilities = &spec.Capabilities{Ambient: uint64(uid), Last: 40}
+			c.Capabilities = &Capabilities{Ambient: uint64(uid), Last: 40}
 		}
 		if has(4) {
 			c.Filter = seccomp.NewFilter(0, make([]unix.SockFilter, 3))
@@ -122,7 +121,7 @@ func FuzzRequest(f *testing.F) {
 		if has(7) {
 			c.OOMScoreAdj, c.Keyring = &uid, cwd
 		}
-		r := reader{t, (*command)(c).request(false).Encode()}
+		r := reader{t, c.request(false).Encode()}
 		if got := r.word(0); got != uint64(len(r.b)) || got%8 != 0 || r.b[got-1] != 0 {
 			t.Fatalf("a size of %d in %d bytes that end with %d", got, len(r.b), r.b[len(r.b)-1])
 		}
@@ -155,14 +154,14 @@ func FuzzRequest(f *testing.F) {
 
 // A change of credentials makes a process dumpable where fs.suid_dumpable is not 0.
 func TestRequest_LetsNoDumpableProcessGoOn(t *testing.T) {
-	for _, c := range []*spec.Process{
-		{Args: []string{"true"}, Cgroups: spec.Cgroups{Unified: "/x"}, Join: unix.CLONE_NEWNS},
-		{Args: []string{"true"}, Cgroups: spec.Cgroups{Unified: "/x"}, Join: unix.CLONE_NEWNS | unix.CLONE_NEWUSER},
-		{Args: []string{"true"}, Terminal: &spec.Terminal{}, Join: unix.CLONE_NEWNS | unix.CLONE_NEWUSER},
+	for _, c := range []*Process{
+		{Args: []string{"true"}, Cgroups: Cgroups{Unified: "/x"}, Join: unix.CLONE_NEWNS},
+		{Args: []string{"true"}, Cgroups: Cgroups{Unified: "/x"}, Join: unix.CLONE_NEWNS | unix.CLONE_NEWUSER},
+		{Args: []string{"true"}, Terminal: &Terminal{}, Join: unix.CLONE_NEWNS | unix.CLONE_NEWUSER},
 	} {
 		dumpable := true
 		forks := 0
-		for i, s := range (reader{t, (*command)(c).request(false).Encode()}).steps() {
+		for i, s := range (reader{t, c.request(false).Encode()}).steps() {
 			switch {
 			case s.op == opFork:
 				forks++
@@ -189,13 +188,13 @@ func TestRequest_LetsNoDumpableProcessGoOn(t *testing.T) {
 
 // A link of procfs to what an init has open could lead to the host.
 func TestInit_LooksForHomeWithNothingOfTheHostOpen(t *testing.T) {
-	for _, c := range []spec.Process{
+	for _, c := range []Process{
 		{},
 		{Label: "label", Profile: "profile"},
-		{Label: "label", Terminal: &spec.Terminal{}},
+		{Label: "label", Terminal: &Terminal{}},
 	} {
 		c.Args, c.Cwd, c.FindHome = []string{"true"}, "/", true
-		i := &spec.Container{Process: c, Root: "/rootfs", Namespaces: []spec.Namespace{{Type: unix.CLONE_NEWNS}, {Type: unix.CLONE_NEWPID}}}
+		i := &Container{Process: c, Root: "/rootfs", Namespaces: []Namespace{{Type: unix.CLONE_NEWNS}, {Type: unix.CLONE_NEWPID}}}
 		for _, reaped := range []bool{false, true} {
 			i.Reaped = reaped
 			var final bool

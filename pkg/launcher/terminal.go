@@ -12,14 +12,14 @@ import (
 )
 
 // openTerminal follows console_linux.go, safeAllocPty, and init_linux.go, setupConsole.
-func (c *command) openTerminal(r *native.Request, procSelfFD int) {
+func (c *Process) openTerminal(r *native.Request, procSelfFD int) {
 	handle, master, peer := procSelfFD+1, procSelfFD+2, procSelfFD+3
 	c.allocateTerminal(r, procSelfFD, handle, master, peer)
 	c.useTerminal(r, master, peer)
 }
 
 // allocateTerminal makes a terminal. handle, master and peer are the lowest free descriptors.
-func (c *command) allocateTerminal(r *native.Request, procSelfFD, handle, master, peer int) {
+func (c *Process) allocateTerminal(r *native.Request, procSelfFD, handle, master, peer int) {
 	const ptmx = "/dev/pts/ptmx"
 	how := noMagicLinks(unix.O_PATH | unix.O_NOFOLLOW) // the host's /proc/self/fd is open
 	r.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, ptmx, packed(how), unix.SizeofOpenHow).
@@ -37,7 +37,7 @@ func (c *command) allocateTerminal(r *native.Request, procSelfFD, handle, master
 }
 
 // useTerminal sends the master to the caller, and makes the peer the standard streams.
-func (c *command) useTerminal(r *native.Request, master, peer int) {
+func (c *Process) useTerminal(r *native.Request, master, peer int) {
 	const name = "/dev/pts/ptmx"
 	rights := unix.UnixRights(master)
 	// struct msghdr of sendmsg(2): no address, one vector, one control message.

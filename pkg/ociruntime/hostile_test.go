@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/internal/testx"
-	"sandbox.internal/shim/pkg/launcher/spec"
+	"sandbox.internal/shim/pkg/launcher"
 	"sandbox.internal/shim/pkg/process"
 )
 
@@ -66,7 +66,7 @@ func TestExec_WorkingDirectoryIsNeverOnTheHost(t *testing.T) {
 // Root of a container owns the inode of the host's /dev/null, which an exec has where the container has none. The mode
 // that is set here is the one it has anyway.
 func TestExec_CannotChangeTheHostsNull(t *testing.T) {
-	if !spec.HasMountSetattr() {
+	if !launcher.HasMountSetattr() {
 		t.Skip("SKIPPED: before Linux 5.12 there is no read-only mount of a device alone")
 	}
 	const script = "for fd in 0 3; do chmod 666 /proc/self/fd/$fd && echo mode of $fd; chown 0 /proc/self/fd/$fd && echo owner of $fd; " +

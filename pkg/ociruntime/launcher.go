@@ -14,6 +14,7 @@ import (
 
 	json "github.com/go-json-experiment/json/v1"
 	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/fs2"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/system"
@@ -22,7 +23,6 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/launcher"
-	"sandbox.internal/shim/pkg/launcher/spec"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
@@ -101,13 +101,14 @@ func (l *launcherStarter) startExec(
 		command.Ready = group.limitProcesses
 	}
 	child, err := made.Exec(ctx, command)
+	if errors.Is(err, launcher.ErrNotJoined) && group == nil && c.joinInit(command) {
+		child, err = made.Exec(ctx, command)
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w", err)
-	case errors.Is(err, launcher.ErrNotJoined):
-		// libcontainer does without the v2 hierarchy of hybrid, and joins the cgroup of init if the container has left its
-		// own to controllers.
-		return nil, unsupported{err}
+	case errors.Is(err, launcher.ErrNotJoined) && !cgroups.IsCgroup2UnifiedMode():
+		return nil, unsupported{err} // on hybrid libcontainer does without the v2 hierarchy
 	case err != nil:
 		if ended, _ := cgroup.HasEnded(int(c.initFD.Fd())); ended { // so may its cgroup be gone
 			err = fmt.Errorf("%w: %w", err, unix.ESRCH)
@@ -119,7 +120,7 @@ func (l *launcherStarter) startExec(
 }
 
 // prepareInit makes the cgroup, unless systemd makes it with init in it, and sets what is called while init is set up.
-func (c *container) prepareInit(i *spec.Container) error {
+func (c *container) prepareInit(i *launcher.Container) error {
 	config := c.lc.Config()
 	apply := func(pid int) error {
 		if err := c.plain.Apply(pid); err != nil {
@@ -170,7 +171,7 @@ func (c *container) mounted(pid int) error {
 
 // saveState writes the state as libcontainer does, for runc's commands and for what libcontainer still does itself
 // (container_linux.go, currentState).
-func (c *container) saveState(i *spec.Container, pid int) error {
+func (c *container) saveState(i *launcher.Container, pid int) error {
 	state, err := c.lc.State()
 	if err != nil {
 		return err
@@ -206,7 +207,7 @@ func (c *container) saveState(i *spec.Container, pid int) error {
 }
 
 // initCommand is p, the init, for the launcher. The error is unsupported if the launcher cannot start it.
-func (c *container) initCommand(p *libcontainer.Process) (*spec.Container, error) {
+func (c *container) initCommand(p *libcontainer.Process) (*launcher.Container, error) {
 	config := c.lc.Config()
 	if reason := translate.UnsupportedInit(c.config, &config, p); reason != "" {
 		return nil, unsupported{errors.New(reason)}
@@ -224,7 +225,7 @@ func (c *container) initCommand(p *libcontainer.Process) (*spec.Container, error
 }
 
 // command is p for the launcher. The error is as that of initCommand.
-func (c *container) command(p *libcontainer.Process) (*spec.Process, error) {
+func (c *container) command(p *libcontainer.Process) (*launcher.Process, error) {
 	config := c.lc.Config()
 	if reason := translate.UnsupportedProcess(&config, p); reason != "" {
 		return nil, unsupported{errors.New(reason)}
@@ -249,13 +250,13 @@ func (c *container) command(p *libcontainer.Process) (*spec.Process, error) {
 }
 
 // joinCgroups sets which cgroups the process joins: those of group, or if that is nil, the container's.
-func (c *container) joinCgroups(cmd *spec.Process, group *execGroup) {
+func (c *container) joinCgroups(cmd *launcher.Process, group *execGroup) {
 	paths := c.manager.GetPaths()
 	freezer := paths["freezer"] // the container's: thawing it thaws those below
 	if group != nil {
 		paths = group.paths
 	}
-	joined := spec.Cgroups{Unified: paths[""]}
+	joined := launcher.Cgroups{Unified: paths[""]}
 	if !cgroups.IsCgroup2UnifiedMode() {
 		joined.Freezer = freezer
 		for name, dir := range paths {
@@ -266,4 +267,19 @@ func (c *container) joinCgroups(cmd *spec.Process, group *execGroup) {
 		slices.Sort(joined.Tasks)
 	}
 	cmd.Cgroups = joined
+}
+
+// joinInit sets that the process joins the cgroup of init, if that is another one on v2: a container that makes cgroups
+// may have left its own to controllers (libcontainer's process_linux.go, addIntoCgroupV2).
+func (c *container) joinInit(cmd *launcher.Process) bool {
+	if !cgroups.IsCgroup2UnifiedMode() {
+		return false
+	}
+	paths, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", c.init.pid))
+	dir := fs2.UnifiedMountpoint + paths[""]
+	if err != nil || dir == cmd.Cgroups.Unified {
+		return false
+	}
+	cmd.Cgroups.Unified = dir
+	return true
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/opencontainers/runc/libcontainer/capabilities"
 	"github.com/opencontainers/runc/libcontainer/configs"
 
-	"sandbox.internal/shim/pkg/launcher/spec"
+	"sandbox.internal/shim/pkg/launcher"
 )
 
 // LauncherProcess translates p for the launcher. Defaults are the container's, as in libcontainer (container_linux.go,
 // newInitConfig). It leaves out the seccomp filter, the target and the cgroups.
-func LauncherProcess(config *configs.Config, p *libcontainer.Process) (*spec.Process, error) {
-	cmd := &spec.Process{
+func LauncherProcess(config *configs.Config, p *libcontainer.Process) (*launcher.Process, error) {
+	cmd := &launcher.Process{
 		Args: p.Args, Cwd: p.Cwd, Join: namespaces(config),
 		OOMScoreAdj: config.OomScoreAdj, Umask: config.Umask,
 		Label:           cmp.Or(p.Label, config.ProcessLabel),
@@ -42,19 +42,19 @@ func LauncherProcess(config *configs.Config, p *libcontainer.Process) (*spec.Pro
 	}
 	stream := func(s any) *os.File { f, _ := s.(*os.File); return f }
 	if p.ConsoleSocket != nil {
-		cmd.Terminal = &spec.Terminal{Socket: p.ConsoleSocket, Width: p.ConsoleWidth, Height: p.ConsoleHeight}
+		cmd.Terminal = &launcher.Terminal{Socket: p.ConsoleSocket, Width: p.ConsoleWidth, Height: p.ConsoleHeight}
 	} else {
 		cmd.Stdio = [3]*os.File{stream(p.Stdin), stream(p.Stdout), stream(p.Stderr)}
 	}
 	for _, l := range Rlimits(p.Rlimits, config.Rlimits) {
-		cmd.Rlimits = append(cmd.Rlimits, spec.Rlimit{Resource: l.Type, Soft: l.Soft, Hard: l.Hard})
+		cmd.Rlimits = append(cmd.Rlimits, launcher.Rlimit{Resource: l.Type, Soft: l.Soft, Hard: l.Hard})
 	}
 	return cmd, setCapabilities(cmd, config, p)
 }
 
 // LauncherContainer translates the configuration of a container for the launcher. It leaves out the process.
-func LauncherContainer(config *configs.Config) *spec.Container {
-	c := &spec.Container{
+func LauncherContainer(config *configs.Config) *launcher.Container {
+	c := &launcher.Container{
 		Root: config.Rootfs, ReadonlyRoot: config.Readonlyfs, RootPropagation: config.RootPropagation,
 		MountLabel: config.MountLabel, ReadonlyPaths: config.ReadonlyPaths, MaskedPaths: config.MaskPaths,
 		Hostname: config.Hostname, Domainname: config.Domainname, Sysctl: config.Sysctl,
@@ -62,16 +62,16 @@ func LauncherContainer(config *configs.Config) *spec.Container {
 		MountedOnce: config.HasHook(configs.Prestart, configs.CreateRuntime),
 	}
 	for _, ns := range config.Namespaces {
-		c.Namespaces = append(c.Namespaces, spec.Namespace{Type: ns.Syscall(), Path: ns.Path})
+		c.Namespaces = append(c.Namespaces, launcher.Namespace{Type: ns.Syscall(), Path: ns.Path})
 	}
 	for _, m := range config.Mounts {
-		c.Mounts = append(c.Mounts, &spec.Mount{
+		c.Mounts = append(c.Mounts, &launcher.Mount{
 			Type: m.Device, Source: m.Source, Destination: m.Destination, Flags: m.Flags, ClearedFlags: m.ClearedFlags,
 			Propagation: m.PropagationFlags, Data: m.Data, Recursive: m.RecAttr,
 		})
 	}
 	for _, d := range config.Devices {
-		c.Devices = append(c.Devices, &spec.Device{
+		c.Devices = append(c.Devices, &launcher.Device{
 			Path: d.Path, Type: rune(d.Type), Major: uint32(d.Major), Minor: uint32(d.Minor), Mode: uint32(d.FileMode),
 			UID: d.Uid, GID: d.Gid,
 		})
@@ -116,7 +116,7 @@ func environment(env []string) (out []string, noHome bool, err error) {
 }
 
 // setCapabilities sets the capability sets, without those that the kernel does not know, as in libcontainer.
-func setCapabilities(cmd *spec.Process, config *configs.Config, p *libcontainer.Process) error {
+func setCapabilities(cmd *launcher.Process, config *configs.Config, p *libcontainer.Process) error {
 	caps := cmp.Or(p.Capabilities, config.Capabilities)
 	if caps == nil {
 		return nil
@@ -135,7 +135,7 @@ func setCapabilities(cmd *spec.Process, config *configs.Config, p *libcontainer.
 		}
 		return set
 	}
-	cmd.Capabilities = &spec.Capabilities{
+	cmd.Capabilities = &launcher.Capabilities{
 		Bounding: bits(caps.Bounding), Effective: bits(caps.Effective), Permitted: bits(caps.Permitted),
 		Inheritable: bits(caps.Inheritable), Ambient: bits(caps.Ambient), Last: last,
 	}
@@ -143,7 +143,7 @@ func setCapabilities(cmd *spec.Process, config *configs.Config, p *libcontainer.
 }
 
 // CgroupMounts returns what a mount of type cgroup shows on cgroup v1 (rootfs_linux.go, getCgroupMounts).
-func CgroupMounts(config *configs.Config, paths map[string]string) (list []spec.CgroupMount, err error) {
+func CgroupMounts(config *configs.Config, paths map[string]string) (list []launcher.CgroupMount, err error) {
 	isCgroup := func(m *configs.Mount) bool { return m.Device == "cgroup" }
 	if cgroups.IsCgroup2UnifiedMode() || !slices.ContainsFunc(config.Mounts, isCgroup) {
 		return nil, nil
@@ -158,7 +158,7 @@ func CgroupMounts(config *configs.Config, paths map[string]string) (list []spec.
 	}
 	for _, m := range mounts {
 		name := filepath.Base(m.Mountpoint)
-		one := spec.CgroupMount{Name: name, Controllers: strings.Split(name, ",")}
+		one := launcher.CgroupMount{Name: name, Controllers: strings.Split(name, ",")}
 		if name == "systemd" {
 			one.Controllers = []string{cgroups.CgroupNamePrefix + name}
 		}

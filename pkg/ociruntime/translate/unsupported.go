@@ -14,7 +14,7 @@ import (
 )
 
 // UnsupportedInit returns why the launcher's specification cannot express p, the init of a container of config; "" if
-// it can. Then [spec.Container.Unsupported] may know another reason.
+// it can. Then [launcher.Container.Unsupported] may know another reason.
 func UnsupportedInit(c process.Config, config *configs.Config, p *libcontainer.Process) (reason string) {
 	if reason := UnsupportedProcess(config, p); reason != "" {
 		return reason

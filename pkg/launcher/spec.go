@@ -1,9 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package spec is what a caller of package launcher asks for: a process in the namespaces of another one, and a
-// container.
-package spec
+package launcher
 
 import (
 	"os"
