@@ -19,11 +19,10 @@ import (
 type initBuilder struct {
 	*native.Request
 	*Container
-	next         int   // no descriptor from this one on is open
-	free         []int // of those below it, these are not, in ascending order
-	root         int   // of the container, with O_PATH
-	reaped       int   // the file of Reaped
-	attributeFDs map[attribute]int
+	next   int   // no descriptor from this one on is open
+	free   []int // of those below it, these are not, in ascending order
+	root   int   // of the container, with O_PATH
+	reaped int   // the file of Reaped
 }
 
 // containerRequest returns the system calls that make a container: those of libcontainer (nsenter/nsexec.c,
@@ -47,11 +46,6 @@ func containerRequest(i *Container, moves bool, final *bool) *native.Request {
 	if i.IsNew(unix.CLONE_NEWCGROUP) {
 		b.Call(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP).OnError("unshare the cgroup namespace")
 	}
-	b.attributeFDs = map[attribute]int{}
-	for _, a := range b.attributes() {
-		b.attributeFDs[a] = b.fd()
-		b.openAttribute(b.Request, a, b.attributeFDs[a])
-	}
 	b.loopback()
 	b.keyring()
 	for _, m := range i.Mounts {
@@ -74,7 +68,6 @@ func containerRequest(i *Container, moves bool, final *bool) *native.Request {
 	env, home := b.environment(b.Request)
 	b.configureInit(home)
 	user := b.Process
-	user.Label = "" // it is set
 	if b.Reaped {
 		user.Capabilities = b.afterExec()
 	}
@@ -173,14 +166,6 @@ func (b *initBuilder) loopback() {
 	b.close(fd)
 }
 
-// setAttribute writes to a, if it is one of those to be set, and closes it.
-func (b *initBuilder) setAttribute(a attribute) {
-	if fd, ok := b.attributeFDs[a]; ok {
-		b.Process.setAttribute(b.Request, a, fd)
-		b.release(fd)
-	}
-}
-
 // keyring follows standard_init_linux.go. The permissions are those of a new keyring, and its user may search it.
 func (b *initBuilder) keyring() {
 	if b.Keyring == "" {
@@ -192,7 +177,6 @@ func (b *initBuilder) keyring() {
 		userSearch     = 0x80000                          // KEY_USR_SEARCH
 		words          = "unable to join session keyring" // of libcontainer
 	)
-	b.setAttribute(keyLabel)
 	join := b.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, b.Keyring).Tolerate(unix.ENOSYS).OnError(words)
 	b.Call(unix.SYS_KEYCTL, unix.KEYCTL_SETPERM, uint64(sessionKeyring), permissions|userSearch).IfDone(join).
 		OnError("unable to mod keyring permissions")
@@ -206,8 +190,6 @@ func (b *initBuilder) configureInit(home native.Word) {
 	if name := b.Domainname; name != "" {
 		b.Call(unix.SYS_SETDOMAINNAME, name, len(name)).OnError("setdomainname")
 	}
-	b.setAttribute(profile)
-	b.setAttribute(execLabel)
 	b.sysctls()
 	for _, path := range b.ReadonlyPaths {
 		b.readonlyPath(path)

@@ -99,9 +99,9 @@ func (l *Launcher) Create(ctx context.Context, c *Container) (*Held, error) {
 }
 
 func (l *Launcher) create(ctx context.Context, c *Container, moves bool) (*Held, error) {
-	var console, last []*os.File
+	var more []*os.File
 	if c.Terminal != nil {
-		console = append(console, c.Terminal.Socket)
+		more = append(more, c.Terminal.Socket)
 	}
 	if c.Reaped {
 		file, err := l.openInit()
@@ -109,11 +109,11 @@ func (l *Launcher) create(ctx context.Context, c *Container, moves bool) (*Held,
 			return nil, notStarted{err}
 		}
 		defer file.Close() //nolint:errcheck // only read
-		last = append(last, file)
+		more = append(more, file)
 	}
 	final := false
 	request := containerRequest(c, moves, &final)
-	run, err := l.start(&c.Process, console, last)
+	run, err := l.start(&c.Process, more)
 	if err != nil {
 		return nil, err
 	}
@@ -154,16 +154,14 @@ func (l *Launcher) exec(ctx context.Context, c *Process, moves bool) (*os.Proces
 	if c.Terminal != nil {
 		more = append(more, c.Terminal.Socket)
 	}
-	run, err := l.start(c, more, nil)
+	run, err := l.start(c, more)
 	if err != nil {
 		return nil, err
 	}
 	return run.Execute(ctx, c.request(moves))
 }
 
-// start starts the program. After the streams it has the descriptors more, the host's /proc if c has attributes, and
-// last.
-func (l *Launcher) start(c *Process, more, last []*os.File) (*native.Run, error) {
+func (l *Launcher) start(c *Process, more []*os.File) (*native.Run, error) {
 	stdio := c.Stdio
 	if slices.Contains(stdio[:], nil) {
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -175,13 +173,5 @@ func (l *Launcher) start(c *Process, more, last []*os.File) (*native.Run, error)
 			stdio[i] = cmp.Or(f, null)
 		}
 	}
-	if len(c.attributes()) > 0 {
-		proc, err := os.OpenFile("/proc", unix.O_PATH|unix.O_DIRECTORY, 0)
-		if err != nil {
-			return nil, err
-		}
-		defer proc.Close() //nolint:errcheck // only names a directory
-		more = append(more, proc)
-	}
-	return l.program.Start(l.children, stdio, append(more, last...)...)
+	return l.program.Start(l.children, stdio, more...)
 }

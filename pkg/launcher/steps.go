@@ -54,9 +54,6 @@ func (c *Process) freeFD() int {
 	if c.Terminal != nil {
 		fd++
 	}
-	if len(c.attributes()) > 0 {
-		fd++ // the host's /proc
-	}
 	return fd
 }
 
@@ -81,7 +78,23 @@ func (c *Process) protect(r *native.Request, free int) {
 	if c.OOMScoreAdj != nil {
 		write(r, free, "/proc/self/oom_score_adj", strconv.Itoa(*c.OOMScoreAdj))
 	}
+	c.confine(r, free)
 	setUndumpable(r)
+}
+
+// confine tells the security module what is to confine the program and its keyring. A process does that for its next
+// program, also for that of its child, by files in /proc (fs/proc/base.c, proc_pid_attr_write). It writes while it has
+// the host's: in the mount namespace of the container anything may be there (CVE-2019-16884).
+func (c *Process) confine(r *native.Request, free int) {
+	if c.Label != "" {
+		if c.Keyring != "" {
+			write(r, free, "/proc/self/attr/keycreate", c.Label)
+		}
+		write(r, free, "/proc/thread-self/attr/exec", c.Label)
+	}
+	if c.Profile != "" {
+		write(r, free, "/proc/thread-self/attr/apparmor/exec", "exec "+c.Profile)
+	}
 }
 
 // enterUnified forks the process into its v2 cgroup, or moves it there, and into new namespaces.
@@ -142,14 +155,10 @@ func (c *Process) notJoined(errno unix.Errno, _ uint32) error {
 // enterNamespaces follows nsenter/nsexec.c, join_namespaces and stages 1 and 2. Only children enter the PID namespace
 // that is joined. The terminal is made while a descriptor of the host is still open.
 func (c *Process) enterNamespaces(r *native.Request) {
-	attributes := c.freeFD()
-	kept := attributes + len(c.attributes())
-	for i, a := range c.attributes() {
-		c.openAttribute(r, a, attributes+i)
-	}
+	procSelf := c.freeFD()
 	if c.Terminal != nil {
 		r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, "/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC).
-			ExpectFD(kept).OnError("open /proc/self/fd")
+			ExpectFD(procSelf).OnError("open /proc/self/fd")
 	}
 	r.Call(unix.SYS_SETNS, initFD, c.Join).OnError("failed to join namespaces: setns")
 	if c.Join&unix.CLONE_NEWUSER != 0 {
@@ -159,15 +168,10 @@ func (c *Process) enterNamespaces(r *native.Request) {
 		setUndumpable(r)
 	}
 	if c.Terminal != nil {
-		c.openTerminal(r, kept)
+		c.openTerminal(r, procSelf)
 	}
-	// From here on only the standard streams, the socket and, until they are set, the attributes are open.
-	if kept > attributes {
-		r.Call(unix.SYS_CLOSE_RANGE, initFD, attributes-1, 0).OnError("close_range")
-	} else {
-		kept = initFD
-	}
-	r.Call(unix.SYS_CLOSE_RANGE, kept, uint32(math.MaxUint32), 0).OnError("close_range")
+	// From here on only the standard streams and the socket are open.
+	r.Call(unix.SYS_CLOSE_RANGE, initFD, uint32(math.MaxUint32), 0).OnError("close_range")
 	r.Call(unix.SYS_SETUID, 0).OnError("setuid failed")
 	r.Call(unix.SYS_SETGID, 0).OnError("setgid failed")
 	if c.Terminal == nil {
@@ -184,7 +188,6 @@ func packed(structure any) []byte {
 // configure follows setns_init_linux.go, Init, up to where the parent sets the resource limits.
 func (c *Process) configure(r *native.Request) {
 	if c.Keyring != "" {
-		c.setOwnAttribute(r, keyLabel)
 		r.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, c.Keyring).Tolerate(unix.ENOSYS).
 			OnError("unable to join session keyring: unable to create session key")
 	}
@@ -211,7 +214,6 @@ func (c *Process) setRlimits(pid int) error {
 
 // becomeUser follows the rest of setns_init_linux.go, Init, with init_linux.go, finalizeNamespace.
 func (c *Process) becomeUser(r *native.Request) {
-	c.setOwnAttribute(r, execLabel)
 	var mayHaveGroups *native.Step
 	if c.MayDenyGroups { // before the filter, whose EPERM is an error
 		mayHaveGroups = c.setGroups(r).Tolerate(unix.EPERM)
@@ -311,7 +313,6 @@ func notMapped(kind string, id int) func(unix.Errno, uint32) error {
 
 // enterPIDNamespace follows nsenter/nsexec.c, stage 2, and what only the process can do in setns_init_linux.go, Init.
 func (c *Process) enterPIDNamespace(r *native.Request, env native.Word) {
-	c.setOwnAttribute(r, profile)
 	c.lookup(r)
 	c.loadLateFilter(r)
 	r.Fork(0).OnError("unable to spawn stage-2: clone")
