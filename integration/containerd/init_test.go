@@ -53,7 +53,7 @@ func TestInit_RunsTheProgramAsItsChild(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := e.run("c"+strconv.Itoa(i), config{opts: append(tt.opts, reaped())}, "sh", "-c", script)
 			c.wantExit(3)
-			want := "init\ninit /bin/sh sh -c/containerd-shim-sandbox-v1:init\n2 1\n2\nSigBlk:\t0000000000000000\nthe same rights\n"
+			want := "init\ninit /bin/sh sh -c/containerd-shim-sandbox-v1:launcher\n2 1\n2\nSigBlk:\t0000000000000000\nthe same rights\n"
 			if got := c.out.String(); got != want {
 				t.Errorf("the program prints %q, want %q; stderr %q", got, want, c.err)
 			}

@@ -22,7 +22,6 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -44,14 +43,8 @@ func (e notStarted) Unwrap() error { return e.error }
 
 // Launcher starts processes. Its methods may be called concurrently.
 type Launcher struct {
-	// +checklocks:mu
-	owner    string
 	children native.Children
 	program  *native.Program
-
-	mu sync.Mutex
-	// +checklocks:mu
-	init *native.Program // of Container.Reaped; nil before the first
 }
 
 // New returns a Launcher. The names of its files in /proc begin with owner. The error is errdefs.ErrNotImplemented if
@@ -61,18 +54,11 @@ func New(owner string, children native.Children) (*Launcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Launcher{owner: owner, children: children, program: program}, nil
+	return &Launcher{children, program}, nil
 }
 
 // Close frees the launcher. Processes that it has started continue.
-func (l *Launcher) Close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.init == nil {
-		return l.program.Close()
-	}
-	return errors.Join(l.program.Close(), l.init.Close())
-}
+func (l *Launcher) Close() error { return l.program.Close() }
 
 // Held is the first process of a container, which waits to run its program.
 type Held struct {
@@ -104,7 +90,7 @@ func (l *Launcher) create(ctx context.Context, c *Container, moves bool) (*Held,
 		more = append(more, c.Terminal.Socket)
 	}
 	if c.Reaped {
-		file, err := l.openInit()
+		file, err := l.program.Open()
 		if err != nil {
 			return nil, notStarted{err}
 		}
@@ -125,17 +111,6 @@ func (l *Launcher) create(ctx context.Context, c *Container, moves bool) (*Held,
 		return nil, err
 	}
 	return &Held{p, run}, nil
-}
-
-func (l *Launcher) openInit() (_ *os.File, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.init == nil {
-		if l.init, err = native.NewInit(l.owner, "init"); err != nil {
-			return nil, err
-		}
-	}
-	return l.init.Open()
 }
 
 // Exec starts a process in the namespaces of c.Target, and returns when its program has begun, or when ctx ends. The

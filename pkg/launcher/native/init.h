@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A part of program.c: the first process of a container that asked for an init. It runs the container's program as its
-// child, reaps orphans, forwards signals, and ends as the child does. It has a file of its own, and was executed with
-// the rights of the container's program (OP_INIT).
+// child, reaps orphans, forwards signals, and ends as the child does. It was executed with the rights of the container's
+// program (OP_INIT).
 
 // Text of up to seven bytes in a number: compilers put longer arrays into data.
 #define TEXT(a, b, c, d, e, f, g) \
@@ -61,10 +61,8 @@ CODE static void reap(long program)
 
 // The arguments are its own name, the path of the program, and the program's arguments. The launcher has blocked signals,
 // so that none is lost, also those of faults: one of the init itself ends it all the same.
-CODE __attribute__((noreturn, used)) void native_init_main(long *stack)
+CODE __attribute__((noreturn)) static void run_init(long *stack)
 {
-	if (stack[0] <= 2)
-		end(255);
 	char **argv = (char **)stack + 1, **envp = argv + stack[0] + 1;
 	uint64_t name = TEXT('i', 'n', 'i', 't', 0, 0, 0);
 	unsigned long handled = ~0UL;

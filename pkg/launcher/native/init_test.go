@@ -28,12 +28,7 @@ func startInit(t *testing.T, program, script string, prepare ...func(*Request)) 
 		t.Fatal(err)
 	}
 	defer p.Close()
-	reaping, err := NewInit("shim-test", "init")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reaping.Close()
-	file, err := reaping.Open()
+	file, err := p.Open()
 	if err != nil {
 		t.Fatal(err)
 	}

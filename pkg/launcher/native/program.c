@@ -40,14 +40,11 @@
 #ifdef HAVE_PROGRAM
 
 ENTRY(native_entry, native_main);
-ENTRY(native_init_entry, native_init_main);
-extern char __start_native[], __stop_native[], native_entry[], native_init_entry[]; // the linker defines the first two
+extern char __start_native[], __stop_native[], native_entry[]; // the linker defines the first two
 
 struct code native_code(void)
 {
-	return (struct code){
-		__start_native, __stop_native - __start_native, native_entry - __start_native, native_init_entry - __start_native,
-	};
+	return (struct code){__start_native, __stop_native - __start_native, native_entry - __start_native};
 }
 
 // What is mapped behind the request: a path, for which the stack may not be able to grow under the process's limits.
@@ -312,8 +309,10 @@ CODE static void handle_signals(void)
 	}
 }
 
-CODE __attribute__((noreturn, used)) void native_main(void)
+CODE __attribute__((noreturn, used)) void native_main(long *stack)
 {
+	if (stack[0] > 2) // it has arguments
+		run_init(stack);
 	struct header *h = receive_request();
 	struct step *steps = (struct step *)(h + 1);
 	char *buffer = (char *)h + h->size, *path = 0;

@@ -33,17 +33,7 @@ type Program struct {
 // New makes a Program, which is called name in errors, and owner:name in /proc. The error is errdefs.ErrNotImplemented
 // on another processor, before Linux 5.10, and if the caller may not mount.
 func New(owner, name string) (*Program, error) {
-	code, entry, _ := code()
-	return newProgram(owner, name, code, entry)
-}
-
-// NewInit makes the Program that [Request.ExecInit] runs (init.h). It executes no requests.
-func NewInit(owner, name string) (*Program, error) {
-	code, _, entry := code()
-	return newProgram(owner, name, code, entry)
-}
-
-func newProgram(owner, name string, code []byte, entry uint64) (*Program, error) {
+	code, entry := code()
 	if len(code) == 0 {
 		return nil, fmt.Errorf("%s: not for this processor: %w", name, errdefs.ErrNotImplemented)
 	}
@@ -128,10 +118,10 @@ func writeFile(dir int, name string, content []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// code returns the program, and the offsets at which it and an init begin to run. It is empty on other processors.
-func code() (code []byte, entry, init uint64) {
+// code returns the program, and the offset at which it begins to run. It is empty on other processors.
+func code() (code []byte, entry uint64) {
 	c := C.native_code()
-	return C.GoBytes(c.start, C.int(c.size)), uint64(c.entry), uint64(c.init)
+	return C.GoBytes(c.start, C.int(c.size)), uint64(c.entry)
 }
 
 // image returns an ELF file with one segment, which holds the code.

@@ -83,7 +83,6 @@ struct code {
 	void *start;         // NULL if the program is not written for the processor
 	unsigned long size;  // in bytes
 	unsigned long entry; // offset of the first instruction to run
-	unsigned long init;  // that of an init (init.h)
 };
 
 struct code native_code(void);

@@ -153,42 +153,38 @@ func (m machine) relocations(t *testing.T, f *elf.File) []relocation {
 
 // By nobody, root included: a container of the host's root owns the file, and reaches it as /proc/PID/exe.
 func TestProgram_CannotBeChanged(t *testing.T) {
-	for name, make := range map[string]func(string, string) (*Program, error){"list": New, "init": NewInit} {
-		t.Run(name, func(t *testing.T) {
-			p, err := make("shim-test", "test")
-			if err != nil {
-				t.Fatal(err)
-			}
-			path := pathOf(p.file)
-			for what, change := range map[string]func() error{
-				"write":        func() error { return os.WriteFile(path, nil, 0) },
-				"truncate":     func() error { return os.Truncate(path, 0) },
-				"chmod":        func() error { return os.Chmod(path, 0) },
-				"chown":        func() error { return os.Chown(path, 1, 1) },
-				"utimes":       func() error { return os.Chtimes(path, time.Now(), time.Now()) },
-				"an ACL":       func() error { return unix.Setxattr(path, "system.posix_acl_access", acl(4), 0) },
-				"an attribute": func() error { return unix.Setxattr(path, "user.x", []byte("x"), 0) },
-				"a label":      func() error { return unix.Setxattr(path, "security.x", []byte("x"), 0) },
-				"a capability": func() error { return unix.Setxattr(path, "security.capability", []byte("x"), 0) },
-			} {
-				if err := change(); !errors.Is(err, unix.EROFS) {
-					t.Errorf("%s of the program = %v, want %v", what, err, unix.EROFS)
-				}
-			}
-			// A lease holds up who executes the file.
-			other, err := p.Open()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer other.Close()
-			if _, err := unix.FcntlInt(other.Fd(), unix.F_SETLEASE, unix.F_WRLCK); !errors.Is(err, unix.EAGAIN) {
-				t.Errorf("a lease of the program = %v, want %v", err, unix.EAGAIN)
-			}
-			got, err := io.ReadAll(other)
-			if code, _, _ := code(); err != nil || !bytes.HasSuffix(got, code) {
-				t.Errorf("the program has %d bytes, %v, want its %d at the end", len(got), err, len(code))
-			}
-		})
+	p, err := New("shim-test", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := pathOf(p.file)
+	for what, change := range map[string]func() error{
+		"write":        func() error { return os.WriteFile(path, nil, 0) },
+		"truncate":     func() error { return os.Truncate(path, 0) },
+		"chmod":        func() error { return os.Chmod(path, 0) },
+		"chown":        func() error { return os.Chown(path, 1, 1) },
+		"utimes":       func() error { return os.Chtimes(path, time.Now(), time.Now()) },
+		"an ACL":       func() error { return unix.Setxattr(path, "system.posix_acl_access", acl(4), 0) },
+		"an attribute": func() error { return unix.Setxattr(path, "user.x", []byte("x"), 0) },
+		"a label":      func() error { return unix.Setxattr(path, "security.x", []byte("x"), 0) },
+		"a capability": func() error { return unix.Setxattr(path, "security.capability", []byte("x"), 0) },
+	} {
+		if err := change(); !errors.Is(err, unix.EROFS) {
+			t.Errorf("%s of the program = %v, want %v", what, err, unix.EROFS)
+		}
+	}
+	// A lease holds up who executes the file.
+	other, err := p.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := unix.FcntlInt(other.Fd(), unix.F_SETLEASE, unix.F_WRLCK); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("a lease of the program = %v, want %v", err, unix.EAGAIN)
+	}
+	got, err := io.ReadAll(other)
+	if code, _ := code(); err != nil || !bytes.HasSuffix(got, code) {
+		t.Errorf("the program has %d bytes, %v, want its %d at the end", len(got), err, len(code))
 	}
 }
 
