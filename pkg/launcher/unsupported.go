@@ -17,28 +17,21 @@ import (
 
 // Unsupported returns why no launcher can start the process; "" if one can.
 func (c *Process) Unsupported() (reason string) {
-	if c.Filter != nil && c.Filter.BlocksStart(c.Terminal != nil) {
+	if c.Filter != nil && c.Filter.BlocksStart {
 		return "a seccomp filter that forbids what each process does before its program"
-	}
-	if slices.ContainsFunc(slices.Concat(c.Args, c.Env, []string{c.Cwd}), hasZero) {
-		return "zero byte in a string"
 	}
 	return ""
 }
-
-func hasZero(s string) bool { return strings.ContainsRune(s, 0) }
 
 // Unsupported returns why no launcher can make the container; "" if one can.
 func (i *Container) Unsupported() (reason string) {
 	switch {
 	case i.Process.Unsupported() != "":
 		return i.Process.Unsupported()
-	case i.Reaped && i.Filter != nil && i.Filter.BlocksInit():
+	case i.Reaped && i.Filter != nil && i.Filter.BlocksInit:
 		return "a seccomp filter that forbids what an init does"
 	case !HasMountSetattr():
 		return "no mount_setattr, before Linux 5.12"
-	case slices.ContainsFunc(slices.Concat(i.ReadonlyPaths, i.MaskedPaths), hasZero):
-		return "zero byte in a string"
 	}
 	for _, ns := range i.Namespaces {
 		switch {
@@ -50,11 +43,6 @@ func (i *Container) Unsupported() (reason string) {
 	}
 	if slices.ContainsFunc(i.ReadonlyPaths, func(name string) bool { return path.Clean("/"+name) == "/" }) {
 		return "read-only path that is the root"
-	}
-	for _, d := range i.Devices {
-		if i.isPathOfRoot(d.Path) {
-			return "device with the path of the root file system"
-		}
 	}
 	for _, m := range i.Mounts {
 		if reason := i.unsupportedMount(m); reason != "" {
@@ -75,27 +63,17 @@ func (i *Container) unsupportedMount(m *Mount) (reason string) {
 		return fmt.Sprintf("mount of type %.100q", m.Type)
 	case m.Flags&^known != 0:
 		return fmt.Sprintf("mount flags %#x", m.Flags)
-	case strings.ContainsAny(m.Data, "\"\\") || strings.Contains(m.Data, "mpol="):
-		return fmt.Sprintf("mount data %.100q", m.Data)
 	case len(m.Data) >= os.Getpagesize(): // each option takes steps; mount(2) reads no more
 		return fmt.Sprintf("mount data of %d bytes", len(m.Data))
 	case m.Type == "tmpfs" && !strings.Contains(m.Data, "mode="):
 		return "tmpfs with the mode of what it covers"
 	case destination == "/proc" && m.Type != "proc", strings.HasPrefix(destination, "/proc/"):
 		return "mount in /proc"
-	case i.isPathOfRoot(destination):
+	case strings.HasPrefix(destination+"/", path.Clean(i.Root)+"/"):
+		// libcontainer takes the path of the root file system for the root (internal/pathrs, LexicallyStripRoot).
 		return "mount with the path of the root file system"
-	case hasZero(m.Source + m.Destination + m.Data):
-		return "zero byte in a mount"
 	}
 	return ""
-}
-
-// isPathOfRoot reports whether a path in the container begins with that of its root file system on the host.
-// libcontainer takes that for the root (internal/pathrs, LexicallyStripRoot).
-func (i *Container) isPathOfRoot(name string) bool {
-	root := path.Clean(i.Root)
-	return root != "/" && strings.HasPrefix(path.Clean("/"+name)+"/", root+"/")
 }
 
 // HasMountSetattr reports whether the kernel has mount_setattr, which came with Linux 5.12.

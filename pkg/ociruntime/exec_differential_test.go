@@ -658,7 +658,6 @@ func TestLauncher_LooksForProgramsLikeLibcontainer(t *testing.T) {
 			}
 		}
 	})
-	override := []string{"CAP_DAC_OVERRIDE"}
 	var ran, refused atomic.Int32
 	t.Cleanup(func() { // after the subtests
 		if ran.Load() == 0 || refused.Load() == 0 {
@@ -670,10 +669,6 @@ func TestLauncher_LooksForProgramsLikeLibcontainer(t *testing.T) {
 		{"a user", func(p *specs.Process) {
 			p.User = specs.User{UID: uid, GID: gid, AdditionalGids: []uint32{5, further}}
 			p.Capabilities = &specs.LinuxCapabilities{}
-		}},
-		{"a user with a capability", func(p *specs.Process) {
-			p.User = specs.User{UID: uid, GID: gid}
-			p.Capabilities = &specs.LinuxCapabilities{Bounding: override, Effective: override, Permitted: override}
 		}},
 	} {
 		t.Run(v.name, func(t *testing.T) {

@@ -805,8 +805,7 @@ func TestExec_ByWhat(t *testing.T) {
 		{"an ordinary filter", filtered(t, nil), true, ""},
 		{"a filter without fork", filtered(t, deny("clone")), false, "filter"},
 		{"a filter without sessions", filtered(t, deny("setsid")), false, "filter"},
-		{"a filter without ioctl", filtered(t, deny("ioctl")), false, ""},
-		{"a filter without ioctl, a terminal", filtered(t, deny("ioctl")), true, "filter"},
+		{"a filter without ioctl", filtered(t, deny("ioctl")), false, "filter"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := withProbe(t, tc.change)

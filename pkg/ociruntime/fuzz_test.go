@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -18,7 +17,7 @@ import (
 )
 
 // FuzzConfig translates a config.json that has what pkg/task asks of one. Whatever else it has, nothing panics, and
-// what the launcher is to start has no zero byte in a path that the kernel would cut there.
+// what the launcher binds has an absolute path.
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(`{"process":{"user":{"uid":1,"additionalGids":[2]},"args":["a"],"env":["A=1"],"cwd":"/","capabilities":{"bounding":["CAP_CHOWN"]},
 "rlimits":[{"type":"RLIMIT_NOFILE","hard":5,"soft":4}],"noNewPrivileges":true,"scheduler":{"policy":"SCHED_BATCH"}},"root":{"path":"r","readonly":true},
@@ -51,7 +50,7 @@ func FuzzConfig(f *testing.F) {
 			return
 		}
 		for _, m := range config.Mounts {
-			if strings.ContainsRune(m.Source+m.Destination+m.Data, 0) || m.IsBind() && !filepath.IsAbs(m.Source) {
+			if m.IsBind() && !filepath.IsAbs(m.Source) {
 				t.Errorf("%q: the launcher would mount %+v", data, m)
 			}
 		}

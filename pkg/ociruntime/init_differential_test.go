@@ -814,7 +814,6 @@ func TestInit_WithADestinationInProcOrOnTheHost(t *testing.T) {
 		{"procfs in /proc", false, changes{mount(specs.Mount{Destination: "/proc/sys", Type: "proc", Source: "proc"})}, "refused inside /proc"},
 		{"path of the root file system", false, changes{func(c *process.Config) { tmpfsAt(filepath.Join(c.Rootfs, "new"))(c) }}, "made /new"},
 		{"root file system", false, changes{func(c *process.Config) { tmpfsAt(c.Rootfs)(c) }}, "refused on the top of rootfs"},
-		{"device in the root file system", false, changes{func(c *process.Config) { device(filepath.Join(c.Rootfs, "etc/zero"))(c) }}, "made /etc/zero"},
 	})
 }
 

@@ -13,7 +13,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <linux/limits.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
@@ -186,16 +185,6 @@ CODE __attribute__((noinline)) static long check_cwd(void)
 	return path[0] == '/' ? 0 : -ENOENT;
 }
 
-// Returns 0 or an error, without faccessat2(2). The real user is the effective one, but has no capabilities in faccessat(2).
-CODE static long executable(const char *path, const struct stat *st)
-{
-	struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-	struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3];
-	if (SYS(SYS_capget, &header, caps, 0) == 0 && (caps[0].effective >> CAP_DAC_OVERRIDE & 1))
-		return st->st_mode & (S_IXUSR | S_IXGRP | S_IXOTH) ? 0 : -EACCES;
-	return SYS(SYS_faccessat, AT_FDCWD, path, X_OK);
-}
-
 // Appends text to a path that ends at at, unless the result is longer than the kernel takes: PATH_MAX.
 CODE static uint64_t extend(char *path, uint64_t at, const char *text)
 {
@@ -233,8 +222,8 @@ CODE static long lookup(const char *list, char *name, char **found, char *buffer
 		if (error == 0) {
 			detail = LOOKUP_ACCESS;
 			error = S_ISDIR(st.st_mode) ? -EISDIR : sys(SYS_faccessat2, AT_FDCWD, (long)*found, X_OK, AT_EACCESS, 0, 0);
-			if (error == -ENOSYS || error == -EPERM) // a seccomp filter
-				error = executable(*found, &st);
+			if (error == -ENOSYS || error == -EPERM) // a seccomp filter; the real user is the effective one
+				error = SYS(SYS_faccessat, AT_FDCWD, *found, X_OK);
 		}
 		if (error == 0 && list && (*found)[0] != '/')
 			fail(step, -ENOENT, LOOKUP_DOT);

@@ -31,18 +31,12 @@ type Program struct {
 }
 
 // New makes a Program, which is called name in errors, and owner:name in /proc. The error is errdefs.ErrNotImplemented
-// on another processor, before Linux 5.10, and if the caller may not mount.
+// on another processor, and if the caller may not mount.
 func New(owner, name string) (*Program, error) {
 	code, entry := code()
 	if len(code) == 0 {
 		return nil, fmt.Errorf("%s: not for this processor: %w", name, errdefs.ErrNotImplemented)
 	}
-	// The newest system call that is needed.
-	pidfd, err := unix.PidfdOpen(os.Getpid(), unix.PIDFD_NONBLOCK)
-	if err != nil {
-		return nil, fmt.Errorf("%s: pidfd_open: %w", name, Unsupported(err))
-	}
-	_ = unix.Close(pidfd) // it was only tried
 	p := &Program{name: name}
 	if err := p.write(owner+":"+name, image(code, entry)); err != nil {
 		_ = p.Close() // nothing runs it

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,6 +27,7 @@ type Request struct {
 	data      []byte
 	strings   map[string]Word // long ones in data, each once: one may come with each mount
 	addresses []int           // offsets in data of words that hold an offset in data
+	hasZero   bool            // a string has a zero byte, at which the kernel would cut it
 }
 
 // Step is one step of a request.
@@ -106,7 +108,7 @@ func (r *Request) Lookup(path string) *Step { return r.add(C.OP_LOOKUP, 0, path)
 // LookupIn chooses the first file of that name in a list of directories that is executable. The list has a zero byte
 // after each directory. Name and directories are clean paths (filepath.Clean).
 func (r *Request) LookupIn(directories, name string) *Step {
-	return r.add(C.OP_LOOKUP, directories, name) // bytes adds the byte that ends the list
+	return r.add(C.OP_LOOKUP, []byte(directories), name) // bytes adds the byte that ends the list
 }
 
 // Exec runs the file that was looked up; it is the last step. If execve(2) fails, the process prints the error, and
@@ -185,6 +187,7 @@ func (r *Request) word(arg any) Word {
 	case uint64:
 		return Word{value: a}
 	case string:
+		r.hasZero = r.hasZero || strings.IndexByte(a, 0) >= 0
 		const short = 64
 		if len(a) <= short {
 			return r.bytes([]byte(a))

@@ -52,7 +52,10 @@ type Run struct {
 func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error) {
 	r.request = request
 	stop := context.AfterFunc(ctx, func() { _ = r.socket.SetDeadline(time.Unix(1, 0)) }) // fails only if closed
-	_, err := r.socket.Write(request.Encode())
+	err := fmt.Errorf("a string with a zero byte: %w", unix.EINVAL)
+	if !request.hasZero {
+		_, err = r.socket.Write(request.Encode())
+	}
 	if err == nil {
 		err = r.follow(ctx)
 	}

@@ -62,16 +62,16 @@ func files(t *testing.T, dir string) (names []string) {
 func TestCache_AFilterIsMadeOnce(t *testing.T) {
 	c, loads := Cache{Dir: filepath.Join(t.TempDir(), "filters")}, 0
 	first := filterOf(t, c, "mkdir", refuse(unix.SYS_MKDIRAT, &loads))
-	if first.Flags != unix.SECCOMP_FILTER_FLAG_LOG || len(first.Program) != 4*unix.SizeofSockFilter || first.BlocksInit() {
+	if first.Flags != unix.SECCOMP_FILTER_FLAG_LOG || len(first.Program) != 4*unix.SizeofSockFilter || first.BlocksInit {
 		t.Errorf("filter %+v", first)
 	}
 	if again := filterOf(t, c, "mkdir", refuse(unix.SYS_MKDIRAT, &loads)); !reflect.DeepEqual(again, first) || loads != 1 {
 		t.Errorf("after %d loads %+v, want %+v after one", loads, again, first)
 	}
-	if other := filterOf(t, c, "wait4", refuse(unix.SYS_WAIT4, &loads)); !other.BlocksInit() || loads != 2 {
+	if other := filterOf(t, c, "wait4", refuse(unix.SYS_WAIT4, &loads)); !other.BlocksInit || loads != 2 {
 		t.Errorf("another profile: after %d loads %+v", loads, other)
 	}
-	if again := filterOf(t, c, "wait4", refuse(unix.SYS_WAIT4, &loads)); !again.BlocksInit() || loads != 2 {
+	if again := filterOf(t, c, "wait4", refuse(unix.SYS_WAIT4, &loads)); !again.BlocksInit || loads != 2 {
 		t.Errorf("the other profile again: after %d loads %+v", loads, again)
 	}
 	for _, name := range append(files(t, c.Dir), c.Dir) {

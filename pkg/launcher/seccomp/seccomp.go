@@ -91,19 +91,9 @@ type Filter struct {
 	Flags   uint
 	Program []byte // instructions (struct sock_filter), as the kernel takes them
 
-	blocksStart    bool // it forbids a call that each process makes after the fork into the PID namespace
-	blocksTerminal bool // it forbids the one that a process with a terminal makes there
-	blocksInit     bool // it forbids one that an init makes
+	BlocksStart bool // it forbids a call that a process makes between the last fork and execve
+	BlocksInit  bool // it forbids one that an init of the launcher makes
 }
-
-// BlocksStart reports whether the filter forbids what each process does between the fork into the PID namespace and
-// execve or, with a terminal, what a process with one does there.
-func (f *Filter) BlocksStart(terminal bool) bool {
-	return f.blocksStart || terminal && f.blocksTerminal
-}
-
-// BlocksInit reports whether the filter forbids what the small init does that the launcher can run.
-func (f *Filter) BlocksInit() bool { return f.blocksInit }
 
 // Capture returns the seccomp filter that load loads into the calling thread, exactly as a library makes it. The filter
 // is not loaded: the kernel asks us before (seccomp_unotify(2)), and we answer that it was. load runs on a thread that
@@ -190,20 +180,19 @@ func NewFilter(flags uint, program []unix.SockFilter) *Filter {
 	instructions, _ := bpf.Disassemble(raw) // what it does not know, NewVM refuses
 	vm, err := bpf.NewVM(instructions)
 	blocks := func(call int, args ...uint64) bool { return err != nil || !allows(vm, call, args...) }
-	f.blocksStart = blocks(unix.SYS_CLONE, unix.CLONE_PARENT|uint64(unix.SIGCHLD)) ||
+	f.BlocksStart = blocks(unix.SYS_CLONE, unix.CLONE_PARENT|uint64(unix.SIGCHLD)) ||
 		blocks(unix.SYS_WRITE, native.Socket, 0, native.MessageSize) ||
 		blocks(unix.SYS_READ, native.Socket, 0, 1) ||
-		blocks(unix.SYS_SETSID)
-	f.blocksTerminal = blocks(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
-	f.blocksInit = blocks(unix.SYS_CLONE, uint64(unix.SIGCHLD)) || f.blocksTerminal
+		blocks(unix.SYS_SETSID) || blocks(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
+	f.BlocksInit = f.BlocksStart || blocks(unix.SYS_CLONE, uint64(unix.SIGCHLD))
 	for _, call := range []int{
 		unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_EXIT_GROUP, unix.SYS_KILL, unix.SYS_RT_SIGPROCMASK,
-		unix.SYS_RT_SIGTIMEDWAIT, unix.SYS_SETSID, unix.SYS_WAIT4, unix.SYS_WRITE,
+		unix.SYS_RT_SIGTIMEDWAIT, unix.SYS_WAIT4,
 	} {
-		f.blocksInit = f.blocksInit || blocks(call)
+		f.BlocksInit = f.BlocksInit || blocks(call)
 	}
 	for _, option := range []uint64{unix.PR_SET_NAME, unix.PR_SET_CHILD_SUBREAPER} {
-		f.blocksInit = f.blocksInit || blocks(unix.SYS_PRCTL, option)
+		f.BlocksInit = f.BlocksInit || blocks(unix.SYS_PRCTL, option)
 	}
 	return f
 }

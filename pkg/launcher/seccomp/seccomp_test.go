@@ -141,7 +141,7 @@ func TestFilter_BlocksInit(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil || filter.BlocksInit() != want {
+		if err != nil || filter.BlocksInit != want {
 			t.Errorf("a filter without system call %d: %v, %v, want that it blocks an init: %t", call, filter, err, want)
 		}
 	}
