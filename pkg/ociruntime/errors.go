@@ -58,6 +58,10 @@ func createError(err error, linux *specs.Linux) error {
 		return fmt.Errorf("linux.cgroupsPath %q: %w: %w", linux.CgroupsPath, err, errdefs.ErrFailedPrecondition)
 	case len(linux.Sysctl) > 0 && containsAny(text, `sysctl "`, "open sysctl ", "write sysctl "):
 		return fmt.Errorf("linux.sysctl: %w: %w", err, errdefs.ErrInvalidArgument)
+	case containsAny(text, "mounting") && containsAny(text, unix.ENOSYS.Error()): // mount_setattr
+		return fmt.Errorf("mounts need Linux 5.12: %w: %w", err, errdefs.ErrNotImplemented)
+	case strings.Contains(text, "without a private UTS namespace"):
+		return fmt.Errorf("linux.namespaces: %w: %w", err, errdefs.ErrInvalidArgument)
 	case strings.Contains(text, "error setting cgroup config"):
 		return resourcesError(err, nil)
 	}

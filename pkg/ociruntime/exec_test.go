@@ -783,6 +783,9 @@ func TestExec_JoinsInitInACgroupThatTheContainerMade(t *testing.T) {
 	if where := b.config.Spec.Linux.CgroupsPath + "/inner\n"; got.err != nil || !strings.HasSuffix(got.out, where) {
 		t.Errorf("exec = %d, %q, %v, want it in %q", got.status, got.out, got.err, where)
 	}
+	if l := b.Launch(); l.ExecsByLibcontainer > 0 {
+		t.Errorf("%d execs by libcontainer: %s", l.ExecsByLibcontainer, l.ExecReason)
+	}
 }
 
 // byPersonality makes libcontainer start the execs of a container.
