@@ -121,7 +121,7 @@ const (
 // request returns all that the process does.
 func (c holderConfig) request() *native.Request {
 	r := &native.Request{}
-	const sigIgn, sizeOfSigset, cpuSeconds = 1, 8, 1
+	const sigIgn, sizeOfSigset, cpuSeconds = 1, 8, 10
 	r.Call(unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), r.Table(sigIgn, 0, 0, 0), 0, sizeOfSigset)
 	r.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, r.Table(uint64(math.MaxUint64)), 0, sizeOfSigset)
 	r.Call(unix.SYS_SETSID).IgnoreErrors() // fails if it leads a group, which nobody signals

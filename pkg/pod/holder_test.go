@@ -56,8 +56,8 @@ func TestHolder_HasNoPrivileges(t *testing.T) {
 			}
 		}
 		limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", h.Pid()))
-		if line := regexp.MustCompile(`Max cpu time +1 +1 +seconds`); !line.Match(limits) {
-			t.Errorf("user %s: limits = %s, %v, want a CPU time of 1 s", id, limits, err)
+		if line := regexp.MustCompile(`Max cpu time +10 +10 +seconds`); !line.Match(limits) {
+			t.Errorf("user %s: limits = %s, %v, want a CPU time of 10 s", id, limits, err)
 		}
 		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.Pid()))
 		if err != nil || len(fds) != 0 {
