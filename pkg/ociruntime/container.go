@@ -58,8 +58,8 @@ type container struct {
 	lastExecGroup atomic.Int64 // number in the name of the last cgroup of an exec
 }
 
-// newContainer makes a container without a process: its state directory. libcontainer refuses a cgroup in which a process
-// is, on v1 in the hierarchy of devices.
+// newContainer makes a container without a process: its state directory. libcontainer refuses a cgroup in which a
+// process is, on v1 in the hierarchy of devices.
 func (r *Runtime) newContainer(c process.Config, config *configs.Config) (*container, error) {
 	lc, err := libcontainer.Create(c.Root, c.ID, config)
 	if err != nil {

@@ -141,8 +141,8 @@ const (
 var errOccupied = fmt.Errorf("not empty after %v: %w", destroyTimeout, errdefs.ErrFailedPrecondition)
 
 // endCgroup kills what is left in a container's cgroup, as systemd does when a scope stops, and removes the cgroup with
-// those below it, within destroyTimeout and until ctx ends. A process that was moved in from outside, which libcontainer
-// does not kill, would keep it alive.
+// those below it, within destroyTimeout and until ctx ends. A process that was moved in from outside, which
+// libcontainer does not kill, would keep it alive.
 //
 // A scope ends with its cgroup. libcontainer then also stops the unit, so that its name is free; that call would never
 // return if systemd does not answer, so systemd is asked first.

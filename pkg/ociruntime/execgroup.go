@@ -22,7 +22,8 @@ import (
 // initLeaf is the child cgroup, on v2, of a container's processes that are not execs with limits.
 const initLeaf = "init"
 
-// prepareExecGroups makes limits of execs possible, before any exec runs. It fails if those that all execs have are not.
+// prepareExecGroups makes limits of execs possible, before any exec runs. It fails if those that all execs have are
+// not.
 func (c *container) prepareExecGroups() error {
 	limits := c.config.ExecLimits
 	if limits == nil {

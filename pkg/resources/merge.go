@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package resources merges an update into linux.resources (OCI runtime specification, config-linux.md, Control groups).
-// libcontainer and the kernel check the values. 0 and an empty string mean "not set" where the kernel has no use for them.
+// libcontainer and the kernel check the values. 0 and an empty string mean "not set" where the kernel has no use for
+// them.
 package resources
 
 import (

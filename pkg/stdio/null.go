@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openNull opens /dev/null from a read-only mount of it outside of the file system: root of a container, who has it as a
-// standard stream, can change neither the mode nor the owner of the host's device. Before Linux 5.12, and for a shim
+// openNull opens /dev/null from a read-only mount of it outside of the file system: root of a container, who has it as
+// a standard stream, can change neither the mode nor the owner of the host's device. Before Linux 5.12, and for a shim
 // that may not mount, it is the host's.
 func openNull(flags int) (*os.File, error) {
 	fd, err := openFD(fmt.Sprintf("/proc/self/fd/%d", nullMount()), flags, 0)

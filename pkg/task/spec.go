@@ -38,8 +38,8 @@ func ReadSpec(bundle string) (*specs.Spec, error) {
 	return spec, Decode(specFile, data, spec)
 }
 
-// Decode decodes a structure of the OCI specification, which stands in field. It refuses NUL, where a string ends for the
-// kernel: another path than the named one would be masked, for example.
+// Decode decodes a structure of the OCI specification, which stands in field. It refuses NUL, where a string ends for
+// the kernel: another path than the named one would be masked, for example.
 func Decode(field string, data []byte, structure any) error {
 	unescaped := bytes.ReplaceAll(data, []byte(`\\`), nil)
 	if bytes.Contains(unescaped, []byte(`\u0000`)) {

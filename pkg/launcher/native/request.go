@@ -115,8 +115,9 @@ func (r *Request) LookupIn(directories, name string) *Step {
 // ends with status 255. The detail is the index of the directory.
 func (r *Request) Exec(args, env Word) *Step { return r.add(C.OP_EXEC, args, env) }
 
-// ExecInit runs the program of [Program.Open], whose file is descriptor fd, as an init (init.h), which runs the file that
-// was looked up as its child. It is the last step. Signals should be blocked before. Errors are reported as those of Exec.
+// ExecInit runs the program of [Program.Open], whose file is descriptor fd, as an init (init.h), which runs the file
+// that was looked up as its child. It is the last step. Signals should be blocked before. Errors are reported as those
+// of Exec.
 func (r *Request) ExecInit(fd int, args []string, env Word) *Step {
 	return r.add(C.OP_INIT, r.Strings(append([]string{"init", ""}, args...)), env, fd)
 }

@@ -144,6 +144,7 @@ func checkName(cgroupsPath string, c *cgroups.Cgroup) error {
 	if err == nil && c.Name != "" && !strings.HasSuffix(c.Name, ".slice") && isUnit(unitName(c)) {
 		return nil
 	}
-	return fmt.Errorf(`config.json: linux.cgroupsPath %q: must be SLICE:PREFIX:NAME, with nothing or a-b.slice as SLICE, and `+
-		`at most %d letters, digits and :_.\- in PREFIX-NAME.scope: %w`, cgroupsPath, unitLimit, errdefs.ErrInvalidArgument)
+	return fmt.Errorf(`config.json: linux.cgroupsPath %q: must be SLICE:PREFIX:NAME, with nothing or a-b.slice as SLICE, `+
+		`and at most %d letters, digits and :_.\- in PREFIX-NAME.scope: %w`,
+		cgroupsPath, unitLimit, errdefs.ErrInvalidArgument)
 }
