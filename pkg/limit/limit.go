@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package limit defines the limits of a run, which is an exec with limits, and the verdict on it. It reads settings and
-// environment variables. The kernel enforces the limits of memory and of processes, which pkg/ociruntime writes, and
-// pkg/process the others.
+// environment variables. The kernel enforces the limits of memory and of processes, which pkg/ociruntime writes,
+// pkg/process those of time, and pkg/stdio that of output.
 package limit
 
 import (

@@ -40,7 +40,8 @@ type unsupported struct{ error }
 // Error is short: the reason is kept as long as the container, and may have a text of the container's configuration.
 func (u unsupported) Error() string { return fmt.Sprintf("%.1000s", u.error.Error()) }
 
-// start starts p by the launcher or, if that does not support p, by libcontainer. It is the only place that decides.
+// start starts p by the launcher or, if that does not support p, by libcontainer. Nothing else chooses: the error
+// unsupported says why the launcher cannot.
 func (c *container) start(ctx context.Context, p *libcontainer.Process, by func(starter) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
