@@ -25,7 +25,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// A refusal is one sentence that names field and value. The tables of pkg/settings, pkg/options, pkg/task
+// A refusal is one sentence that names field and value. The tables of pkg/settings, pkg/options, pkg/resources, pkg/task
 // and pkg/ociruntime have all of them; this one has some of each kind, for containers and execs, through containerd.
 func TestRefused_InOneSentenceThatNamesTheField(t *testing.T) {
 	harness.OursOnly(t, "that its errors are the reason alone")
@@ -127,7 +127,7 @@ func TestRefused_InOneSentenceThatNamesTheField(t *testing.T) {
 	_, err = c.tryExec("limits", config{}, func(p *specs.Process) { p.Env = []string{"SANDBOX_LIMIT_PIDS=5"} }, "true")
 	wantError(t, err, errdefs.ErrInvalidArgument, `SANDBOX_LIMIT_PIDS "5": needs the setting exec-limits`)
 	err = c.Update(e.ctx, client.WithResources(&specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(999))}}))
-	wantError(t, err, errdefs.ErrInvalidArgument, "linux.resources: ", "cpu.")
+	wantError(t, err, errdefs.ErrInvalidArgument, "linux.resources.cpu.quota 999: must be at least 1000 µs")
 	_, err = e.client.TaskService().Exec(e.ctx, &tasks.ExecProcessRequest{
 		ContainerID: "c1", ExecID: "e1", Spec: &anypb.Any{TypeUrl: "example.com/Spec", Value: []byte("{}")},
 	})

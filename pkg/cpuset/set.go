@@ -11,10 +11,10 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// limit is above the number of any CPU (NR_CPUS_RANGE_END in arch/x86/Kconfig) or memory node.
+// Limit is above the number of any CPU (NR_CPUS_RANGE_END in arch/x86/Kconfig) or memory node.
 const (
 	bits  = 13
-	limit = 1 << bits
+	Limit = 1 << bits
 )
 
 // Set is a set of CPUs or memory nodes. It does not change; the zero value is the empty set; == compares.
@@ -22,24 +22,24 @@ type Set struct {
 	list string // as the kernel prints it
 }
 
-type members [limit]bool
+type members [Limit]bool
 
-// Parse reads a list as the kernel prints it, such as "0-2,8". An error is errdefs.ErrInvalidArgument.
+// Parse reads a list as the kernel prints it, such as "0-2,8", or with spaces around commas. An error is errdefs.ErrInvalidArgument.
 func Parse(list string) (Set, error) {
 	m, ok := read(list)
 	if !ok {
 		return Set{}, fmt.Errorf("cpuset %.64q: must be numbers or ranges of them from 0 to %d, such as 0-3,8: %w",
-			list, limit-1, errdefs.ErrInvalidArgument)
+			list, Limit-1, errdefs.ErrInvalidArgument)
 	}
 	return m.set(), nil
 }
 
 func read(list string) (m members, ok bool) {
-	if list == "" {
+	if strings.TrimSpace(list) == "" {
 		return m, true
 	}
 	for region := range strings.SplitSeq(list, ",") {
-		from, to, ranged := strings.Cut(region, "-")
+		from, to, ranged := strings.Cut(strings.TrimSpace(region), "-")
 		if !ranged {
 			to = from
 		}
@@ -57,12 +57,12 @@ func read(list string) (m members, ok bool) {
 
 func (m *members) set() Set {
 	var list []byte
-	for n := 0; n < limit; n++ {
+	for n := 0; n < Limit; n++ {
 		if !m[n] {
 			continue
 		}
 		first := n
-		for n+1 < limit && m[n+1] {
+		for n+1 < Limit && m[n+1] {
 			n++
 		}
 		if len(list) > 0 {

@@ -83,7 +83,7 @@ func resourcesError(err error, c *cgroup.Cgroup) error {
 	switch {
 	case c != nil && !c.Exists():
 		err, class = fmt.Errorf("cgroup %s is gone: %w", c, err), errdefs.ErrNotFound
-	case isNumber || slices.Contains(valueErrnos, errno), containsAny(err.Error(), "swap limit"):
+	case isNumber || slices.Contains(valueErrnos, errno):
 		class = errdefs.ErrInvalidArgument
 	}
 	return fmt.Errorf("linux.resources: %w: %w", err, class)

@@ -19,6 +19,9 @@ import (
 // runc does: a setting that the container did not have before keeps its new value.
 func (c *container) Update(r *specs.LinuxResources) error {
 	next, write := resources.Merge(c.resources, r)
+	if err := resources.Check(next, resources.ReadHost(next)); err != nil {
+		return err
+	}
 	setDevices := len(write.Devices) > 0
 	err := c.write(write, setDevices)
 	if err == nil {

@@ -1,9 +1,6 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resources merges an update into linux.resources (OCI runtime specification, config-linux.md, Control groups).
-// libcontainer and the kernel check the values. 0 and an empty string mean "not set" where the kernel has no use for
-// them.
 package resources
 
 import (
@@ -37,14 +34,6 @@ func Merge(before, r *specs.LinuxResources) (next, write *specs.LinuxResources) 
 	n.HugepageLimits = override(n.HugepageLimits, r.HugepageLimits)
 	n.Rdma, n.Unified = mergeMap(n.Rdma, r.Rdma), mergeMap(n.Unified, r.Unified)
 	return &n, &w
-}
-
-func value[T any](p *T) T {
-	var v T
-	if p != nil {
-		v = *p
-	}
-	return v
 }
 
 // set sets a field for which 0 means unset.

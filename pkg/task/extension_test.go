@@ -90,8 +90,7 @@ func TestExtensions_EndWithTheContainer(t *testing.T) {
 		t.Errorf("Notified = %+v, want nothing yet", state)
 	}
 	remove(t, m, "c1")
-	// The socket's file stays: the next container that listens there replaces it.
-	if got := testx.Files(t, dir) + " " + testx.Files(t, bundle); got != "s config.json rootfs" {
+	if got := testx.Files(t, dir) + testx.Files(t, bundle); got != "config.json rootfs" {
 		t.Errorf("files after Delete = %q", got)
 	}
 }

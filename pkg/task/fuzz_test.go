@@ -13,7 +13,9 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/resources"
 	"sandbox.internal/shim/pkg/settings"
 )
 
@@ -43,11 +45,16 @@ func FuzzSpec(f *testing.F) {
 		f.Add(data)
 	}
 	f.Add([]byte(`{"process":{"args":["\u0000"]},"root":{"path":"a"},"linux":{}}`))
+	cpus, err := cpuset.Parse("0-3")
+	if err != nil {
+		f.Fatal(err)
+	}
+	host := resources.Host{Unified: true, CPUs: cpus}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		spec := new(specs.Spec)
 		err := Decode(specFile, data, spec)
 		if err == nil {
-			err = checkSpec(spec)
+			err = checkSpecOn(spec, host)
 		}
 		if err != nil {
 			if !errdefs.IsInvalidArgument(err) {
@@ -73,7 +80,7 @@ func FuzzSpec(f *testing.F) {
 			t.Fatal(err)
 		}
 		spec = new(specs.Spec)
-		if err := Decode(specFile, again, spec); err != nil || checkSpec(spec) != nil {
+		if err := Decode(specFile, again, spec); err != nil || checkSpecOn(spec, host) != nil {
 			t.Errorf("%q is accepted, and as %q refused: %v", data, again, err)
 		}
 	})

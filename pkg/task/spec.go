@@ -17,6 +17,8 @@ import (
 	"github.com/containerd/errdefs"
 	json "github.com/go-json-experiment/json/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/resources"
 )
 
 // Names in a bundle: the OCI runtime specification's (bundle.md), and containerd's, which mounts a snapshot at rootfs.
@@ -53,6 +55,15 @@ func Decode(field string, data []byte, structure any) error {
 
 // checkSpec refuses what libcontainer would refuse late, or without a clear error.
 func checkSpec(spec *specs.Spec) error {
+	var r *specs.LinuxResources
+	if spec.Linux != nil {
+		r = spec.Linux.Resources
+	}
+	return checkSpecOn(spec, resources.ReadHost(r))
+}
+
+// checkSpecOn is checkSpec for a machine like h.
+func checkSpecOn(spec *specs.Spec, h resources.Host) error {
 	switch {
 	case spec.Root == nil || spec.Root.Path == "":
 		return fmt.Errorf("root.path: must be set: %w", errdefs.ErrInvalidArgument)
@@ -67,6 +78,7 @@ func checkSpec(spec *specs.Spec) error {
 	return cmp.Or(
 		checkMounts(spec.Mounts),
 		checkProcess("process", spec.Process),
+		resources.Check(spec.Linux.Resources, h),
 	)
 }
 

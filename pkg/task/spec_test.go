@@ -33,6 +33,9 @@ func TestCheckSpec(t *testing.T) {
 			s.Mounts = []specs.Mount{{Destination: "/a"}, {Destination: "/b", Options: []string{"rbind"}}}
 		}, []string{`mounts[1].source ""`, `"/b"`}},
 		{"a score that the kernel does not know", func(s *specs.Spec) { s.Process.OOMScoreAdj = new(1001) }, []string{"process.oomScoreAdj 1001: must be from -1000 to 1000"}},
+		{"a resource out of range", func(s *specs.Spec) {
+			s.Linux.Resources = &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(1))}}
+		}, []string{"linux.resources.cpu.quota 1: must be at least 1000 µs"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := goodSpec()

@@ -61,6 +61,7 @@ type hook struct {
 	list    []Address
 	config  *process.Config // from Prepare on
 	sockets Sockets         // from Prepare until init has them
+	files   Files           // from Created on
 }
 
 func (h *hook) refuse(why string) error {
@@ -117,13 +118,17 @@ func (h *hook) Created(_ context.Context, _ process.RuntimeContainer, init proce
 	}
 	linux := h.config.Spec.Linux
 	list, sockets, owner := h.list, h.sockets, idmap.Root(linux.UIDMappings, linux.GIDMappings)
+	bound := make(chan Files, 1)
 	err = unixfile.Within(bindTimeout, func() error {
 		defer root.Close() //nolint:errcheck // opened for its name only
-		return Bind(list, sockets, fmt.Sprintf("/proc/self/fd/%d", root.Fd()), owner)
+		files, err := Bind(list, sockets, fmt.Sprintf("/proc/self/fd/%d", root.Fd()), owner)
+		bound <- files
+		return err
 	})
 	if err != nil {
 		return h.failed(err)
 	}
+	h.files = <-bound
 	return nil
 }
 
@@ -138,8 +143,14 @@ func (h *hook) closeSockets() {
 	}
 }
 
-// Removed implements [process.Hook].
+// Removed implements [process.Hook]. On a volume that does not answer the files stay.
 func (h *hook) Removed() error {
 	h.closeSockets()
+	files := h.files
+	h.files = nil
+	_ = unixfile.Within(bindTimeout, func() error {
+		files.Remove()
+		return nil
+	})
 	return nil
 }

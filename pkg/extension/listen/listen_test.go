@@ -39,7 +39,29 @@ func opened(t *testing.T, text string, network Network, root string) (Sockets, e
 		return nil, err
 	}
 	t.Cleanup(s.Close)
-	return s, Bind(list, s, root, owner())
+	_, err = Bind(list, s, root, owner())
+	return s, err
+}
+
+func TestBind_FilesAreRemovedUnlessReplaced(t *testing.T) {
+	t.Chdir(t.TempDir()) // an address has room for 108 bytes
+	root, err := os.Getwd()
+	testx.Must(t, err)
+	list := addresses(t, "unix:///a unix:///b")
+	s, err := Open(list, Network{})
+	testx.Must(t, err)
+	defer s.Close()
+	files, err := Bind(list, s, root, owner())
+	testx.Must(t, err)
+	testx.Must(t, os.Remove("b"))
+	testx.Must(t, os.WriteFile("b", nil, 0o600))
+	files.Remove()
+	if got := testx.Files(t, root); got != "b" {
+		t.Errorf("files = %q, want b, which is another one", got)
+	}
+	if _, err := opened(t, "unix:///c unix:///none/d", Network{}, root); err == nil || testx.Files(t, root) != "b" {
+		t.Errorf("Bind = %v, files %q, want a failure that leaves none", err, testx.Files(t, root))
+	}
 }
 
 func TestBind_MakesUnixSocketsOfEachTypeInTheRoot(t *testing.T) {
@@ -211,7 +233,8 @@ func TestBind_OnAFileSystemOfTheContainersUsers(t *testing.T) {
 	testx.Must(t, err)
 	defer s.Close()
 	dir := fmt.Sprintf("/proc/%d/root", container.Process.Pid)
-	testx.Must(t, Bind(list, s, dir, idmap.Owner{UID: root, GID: root}))
+	_, err = Bind(list, s, dir, idmap.Owner{UID: root, GID: root})
+	testx.Must(t, err)
 	info, err := os.Stat(dir + "/mnt/x.sock")
 	testx.Must(t, err)
 	if stat := info.Sys().(*syscall.Stat_t); stat.Uid != root || stat.Gid != root || info.Mode().Perm() != 0o646 {

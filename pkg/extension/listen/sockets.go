@@ -103,10 +103,38 @@ func socket(a Address) (*os.File, error) {
 // backlog is lowered by the kernel to net.core.somaxconn.
 const backlog = 4096
 
+// Files are the files of bound unix sockets.
+type Files []file
+
+type file struct {
+	dir  int
+	name string
+	made unix.Stat_t
+}
+
+// Remove removes those that nobody has replaced, and waits for volumes that do not answer.
+func (l Files) Remove() {
+	for _, f := range l {
+		var now unix.Stat_t
+		err := unix.Fstatat(f.dir, f.name, &now, unix.AT_SYMLINK_NOFOLLOW)
+		if err == nil && now.Dev == f.made.Dev && now.Ino == f.made.Ino {
+			_ = unix.Unlinkat(f.dir, f.name, 0) // it stays on a file system that is read-only by now
+		}
+		_ = unix.Close(f.dir) // nothing was written
+	}
+}
+
 // Bind binds the sockets and listens. root is the container's root directory as its processes see it. owner makes the
-// files of unix sockets. Bind waits for volumes that do not answer; after a Close it fails at the next address.
-func Bind(list []Address, s Sockets, root string, owner idmap.Owner) error {
-	return osthread.Run(func() error {
+// files of unix sockets. Bind waits for volumes that do not answer; after a Close it fails at the next address. When it
+// fails, it leaves no file.
+func Bind(list []Address, s Sockets, root string, owner idmap.Owner) (files Files, err error) {
+	defer func() {
+		if err != nil {
+			files.Remove()
+			files = nil
+		}
+	}()
+	err = osthread.Run(func() error {
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return os.NewSyscallError("unshare", err)
 		}
@@ -114,7 +142,7 @@ func Bind(list []Address, s Sockets, root string, owner idmap.Owner) error {
 		for i, a := range list {
 			conn, err := s[i].SyscallConn()
 			if err == nil {
-				closed := conn.Control(func(fd uintptr) { err = bind(a, int(fd), root, owner) })
+				closed := conn.Control(func(fd uintptr) { err = bind(a, int(fd), root, owner, &files) })
 				err = cmp.Or(closed, err)
 			}
 			if err != nil {
@@ -123,12 +151,16 @@ func Bind(list []Address, s Sockets, root string, owner idmap.Owner) error {
 		}
 		return nil
 	})
+	return files, err
 }
 
-func bind(a Address, fd int, root string, owner idmap.Owner) error {
+func bind(a Address, fd int, root string, owner idmap.Owner, files *Files) error {
 	var err error
 	if a.Path != "" {
-		err = bindPath(a, fd, root, owner)
+		var f file
+		if f, err = bindPath(a, fd, root, owner); err == nil {
+			*files = append(*files, f)
+		}
 	} else {
 		err = os.NewSyscallError("bind", unix.Bind(fd, sockaddr(a.Inet)))
 	}
@@ -147,21 +179,30 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 
 // bindPath makes the file with its owner, by the ids of the thread, and its mode, by that of the socket: others who
 // share the directory could exchange the file before a chown(2).
-func bindPath(a Address, fd int, root string, owner idmap.Owner) error {
+func bindPath(a Address, fd int, root string, owner idmap.Owner) (f file, err error) {
 	dir, err := directory(root, path.Dir(a.Path))
 	if err != nil {
-		return err
+		return f, err
 	}
-	defer unix.Close(dir) //nolint:errcheck // nothing was written
+	defer func() {
+		if err != nil {
+			_ = unix.Close(dir) // nothing was written
+		}
+	}()
 	name := path.Base(a.Path)
 	if err := removeStale(dir, name); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove a socket that was left: %w", err)
+		return f, fmt.Errorf("remove a socket that was left: %w", err)
 	}
 	err = errors.Join(unix.Fchmod(fd, a.Mode), unix.Setfsgid(owner.GID), unix.Setfsuid(owner.UID))
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir, name)})
 	}
-	return os.NewSyscallError("bind", errors.Join(err, unix.Setfsuid(os.Geteuid()), unix.Setfsgid(os.Getegid())))
+	err = os.NewSyscallError("bind", errors.Join(err, unix.Setfsuid(os.Geteuid()), unix.Setfsgid(os.Getegid())))
+	f = file{dir: dir, name: name}
+	if err == nil {
+		err = unix.Fstatat(dir, name, &f.made, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	return f, err
 }
 
 // removeStale removes a socket that nobody has open. It tries to connect a datagram socket: a live socket of another
