@@ -227,6 +227,12 @@ func (b *initBuilder) readonlyPath(name string) {
 	b.moveMount(fd, target).IfDone(exists).OnError(what)
 	b.close(fd).IfDone(exists)
 	b.close(target).IfDone(exists)
+	// At "/" only who enters the mount namespace later is in the new mount. This process stays in the one below, which
+	// the path still names.
+	again, opened := b.openInside(name, unix.O_PATH)
+	opened.IfDone(exists).OnError(what)
+	b.setAttr(again, readonly, false).IfDone(exists).OnError(what)
+	b.close(again).IfDone(exists)
 }
 
 // maskPaths follows rootfs_linux.go, maskPaths. All directories share one empty file system.

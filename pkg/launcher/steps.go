@@ -93,7 +93,8 @@ func (c *Process) confine(r *native.Request, free int) {
 		write(r, free, "/proc/thread-self/attr/exec", c.Label)
 	}
 	if c.Profile != "" {
-		write(r, free, "/proc/thread-self/attr/apparmor/exec", "exec "+c.Profile)
+		const file, failed = "/proc/thread-self/attr/apparmor/exec", "apparmor failed to apply profile: "
+		writeOr(failed, r, free, file, "exec "+c.Profile)
 	}
 }
 
@@ -142,9 +143,13 @@ func setUndumpable(r *native.Request) *native.Step {
 }
 
 // write writes text to a file of the host, which becomes descriptor fd.
-func write(r *native.Request, fd int, path, text string) {
-	r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, path, unix.O_WRONLY|unix.O_CLOEXEC).ExpectFD(fd).OnError("open " + path)
-	r.Call(unix.SYS_WRITE, fd, text, len(text)).OnError("write " + path)
+func write(r *native.Request, fd int, path, text string) { writeOr("", r, fd, path, text) }
+
+// writeOr writes text to the file at path, which is fd meanwhile. An error begins with failed.
+func writeOr(failed string, r *native.Request, fd int, path, text string) {
+	r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, path, unix.O_WRONLY|unix.O_CLOEXEC).ExpectFD(fd).
+		OnError(failed + "open " + path)
+	r.Call(unix.SYS_WRITE, fd, text, len(text)).OnError(failed + "write " + path)
 	r.Call(unix.SYS_CLOSE, fd)
 }
 

@@ -41,9 +41,6 @@ func (i *Container) Unsupported() (reason string) {
 			return "PID, time or mount namespace of another"
 		}
 	}
-	if slices.ContainsFunc(i.ReadonlyPaths, func(name string) bool { return path.Clean("/"+name) == "/" }) {
-		return "read-only path that is the root"
-	}
 	for _, m := range i.Mounts {
 		if reason := i.unsupportedMount(m); reason != "" {
 			return reason

@@ -19,7 +19,9 @@ import (
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
+	godbus "github.com/godbus/dbus/v5"
 	"github.com/moby/sys/mountinfo"
+	ocicgroups "github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -112,30 +114,39 @@ func noStreams(t *testing.T) *stdio.Streams {
 	return streams
 }
 
-// Two containers that share a cgroup would be killed and limited together.
+// Two containers that share a cgroup would be killed and limited together. libcontainer looks in the hierarchy of
+// devices only; a kill goes through all.
 func TestCreate_RefusesACgroupInUse(t *testing.T) {
+	hierarchies := []string{""}
+	if !unified() {
+		hierarchies = []string{"devices", "pids", "freezer", "memory"}
+	}
 	for _, below := range []string{"", "/below/it"} {
-		t.Run(below, func(t *testing.T) {
-			config := newConfig(t, "sleep", "1000")
-			// On v1 libcontainer looks in the hierarchy of devices.
-			dir := layout{"/sys/fs/cgroup/devices", "/sys/fs/cgroup"}.here() + config.Spec.Linux.CgroupsPath
-			testx.Must(t, os.MkdirAll(dir+below, 0o755))
-			t.Cleanup(func() { _ = cgroup.New(map[string]string{"": dir}).Remove(bounded(t)) })
-			other := stranger(t, []string{dir + below})
-			_, err := testRuntime.Create(t.Context(), config, noStreams(t))
-			testx.WantError(t, err, errdefs.ErrFailedPrecondition, fmt.Sprintf("linux.cgroupsPath %q", config.Spec.Linux.CgroupsPath), "not empty")
-			testx.Must(t, Remove(bounded(t), config)) // as the delete command does next
-			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", other.Process.Pid))
-			if err != nil || strings.Contains(string(stat), ") Z ") {
-				t.Errorf("the process in the cgroup: %q, %v, want it to live", stat, err)
-			}
-			if dirs := cgroupDirs(t, config); len(dirs) != 1 {
-				t.Errorf("cgroups %v, want none made", dirs)
-			}
-			if testx.Exists(stateDir(config.Root, config.ID)) {
-				t.Error("there is a state directory")
-			}
-		})
+		for _, hierarchy := range hierarchies {
+			t.Run(hierarchy+below, func(t *testing.T) {
+				config := newConfig(t, "sleep", "1000")
+				dir := filepath.Join("/sys/fs/cgroup", hierarchy, config.Spec.Linux.CgroupsPath)
+				testx.Must(t, os.MkdirAll(dir+below, 0o755))
+				t.Cleanup(func() { _ = cgroup.New(map[string]string{"": dir}).Remove(bounded(t)) })
+				other := stranger(t, []string{dir + below})
+				_, err := testRuntime.Create(t.Context(), config, noStreams(t))
+				testx.WantError(t, err, errdefs.ErrFailedPrecondition, fmt.Sprintf("linux.cgroupsPath %q", config.Spec.Linux.CgroupsPath), "not empty")
+				if hierarchy != "devices" && hierarchy != "" {
+					testx.WantText(t, err, fmt.Sprintf("process %d", other.Process.Pid))
+				}
+				testx.Must(t, Remove(bounded(t), config)) // as the delete command does next
+				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", other.Process.Pid))
+				if err != nil || strings.Contains(string(stat), ") Z ") {
+					t.Errorf("the process in the cgroup: %q, %v, want it to live", stat, err)
+				}
+				if dirs := cgroupDirs(t, config); len(dirs) != 1 {
+					t.Errorf("cgroups %v, want none made", dirs)
+				}
+				if testx.Exists(stateDir(config.Root, config.ID)) {
+					t.Error("there is a state directory")
+				}
+			})
+		}
 	}
 }
 
@@ -244,6 +255,37 @@ func TestCreate_ThatFailsKillsWhatItsHooksLeft(t *testing.T) {
 			})
 		}
 	}
+}
+
+// takenUnit is the manager of a scope that systemd has already, since it belongs to somebody else.
+type takenUnit struct {
+	ocicgroups.Manager
+	stopped bool
+}
+
+func (u *takenUnit) Apply(int) error {
+	return fmt.Errorf("start unit: %w", godbus.Error{Name: "org.freedesktop.systemd1.UnitExists"})
+}
+
+func (u *takenUnit) Destroy() error { u.stopped = true; return nil }
+
+func TestCreate_StopsNoUnitOfOthers(t *testing.T) {
+	c := newConfig(t, "sleep", "1000")
+	config, err := testRuntime.translate(c)
+	testx.Must(t, err)
+	made, err := testRuntime.newContainer(c, config)
+	testx.Must(t, err)
+	taken := &takenUnit{Manager: made.plain}
+	made.plain = taken
+	config.Cgroups.Systemd = true // of which there may be none here
+	if err := made.startInit(t.Context(), noStreams(t)); !systemd.UnitExists(err) {
+		t.Errorf("start = %v, want that the unit exists", err)
+	}
+	testx.Must(t, made.undoCreate())
+	if taken.stopped {
+		t.Error("the unit of others was stopped")
+	}
+	wantNothingLeft(t, c)
 }
 
 // silentBus makes the system's D-Bus one that accepts connections and never answers.

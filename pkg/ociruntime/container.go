@@ -7,12 +7,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
@@ -47,6 +49,8 @@ type container struct {
 	initFD *os.File // pidfd of init, which closeFiles closes
 	gate   gate     // at which init waits for Start
 
+	othersUnit bool // systemd refused the scope because another's has the name: the cgroup is not the container's
+
 	launchMu sync.Mutex
 	// +checklocks:launchMu
 	launch inspect.Launch // how processes were started
@@ -58,8 +62,8 @@ type container struct {
 	lastExecGroup atomic.Int64 // number in the name of the last cgroup of an exec
 }
 
-// newContainer makes a container without a process: its state directory. libcontainer refuses a cgroup in which a
-// process is, on v1 in the hierarchy of devices.
+// newContainer makes a container without a process: its state directory. It refuses a cgroup in which a process is, for
+// which libcontainer looks on v1 in the hierarchy of devices alone (runc libcontainer/factory_linux.go, Create).
 func (r *Runtime) newContainer(c process.Config, config *configs.Config) (*container, error) {
 	lc, err := libcontainer.Create(c.Root, c.ID, config)
 	if err != nil {
@@ -80,7 +84,13 @@ func (r *Runtime) newContainer(c process.Config, config *configs.Config) (*conta
 			return cache.Filter(config.Seccomp, func() error { _, err := seccomp.InitSeccomp(config.Seccomp); return err })
 		}),
 	}
-	if err = made.useCgroupOfState(); err != nil {
+	if err = made.useCgroupOfState(); err == nil {
+		if pids, _ := made.cgroup.Procs(); len(pids) > 0 {
+			err = fmt.Errorf("linux.cgroupsPath %q: cgroup %s is not empty: it has process %d: %w",
+				c.Spec.Linux.CgroupsPath, made.cgroup, pids[0], errdefs.ErrFailedPrecondition)
+		}
+	}
+	if err != nil {
 		return nil, errors.Join(err, process.UndoCreate(made.removeDir))
 	}
 	return made, nil
@@ -118,6 +128,7 @@ func (c *container) startInit(ctx context.Context, s *stdio.Streams) error {
 		return err
 	})
 	if err != nil {
+		c.othersUnit = systemd.UnitExists(err)
 		return err
 	}
 	err = c.limitRest()

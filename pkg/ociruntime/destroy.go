@@ -54,6 +54,9 @@ func (c *container) Discard() error {
 // undoCreate removes what a failed Create has made: the cgroup with all processes in it, and the state directory; then
 // it runs the poststop hooks. If only systemd is silent, it removes the directory: the unit ends with its cgroup.
 func (c *container) undoCreate() error {
+	if c.othersUnit {
+		return removeState(c.lc, c.dir(), c.removeDir)
+	}
 	err := c.destroy()
 	if errors.Is(err, systemd.ErrSilent) {
 		err = errors.Join(err, removeState(c.lc, c.dir(), c.removeDir))

@@ -822,3 +822,13 @@ func TestExec_ByWhat(t *testing.T) {
 		})
 	}
 }
+
+func TestExecGroup_CPUTimeNeedsItsController(t *testing.T) {
+	dir := t.TempDir()
+	c := &container{cgroup: cgroup.New(map[string]string{"pids": dir})}
+	_, err := c.newExecGroup(&limit.Limits{CPUTime: 1})
+	testx.WantError(t, err, errdefs.ErrFailedPrecondition, "cpu-time", "cpuacct")
+	if got := testx.Files(t, dir); got != "" {
+		t.Errorf("files = %q, want none", got)
+	}
+}

@@ -57,6 +57,10 @@ func (c *container) newExecGroup(l *limit.Limits) (*execGroup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cgroup of the exec: %w", err)
 	}
+	if l.CPUTime != 0 && !group.Unified() && group.Path("cpuacct") == "" { // which Usage takes for 0
+		group.remove()
+		return nil, fmt.Errorf("limit cpu-time: cgroup %s has no controller cpuacct: %w", c.cgroup, errdefs.ErrFailedPrecondition)
+	}
 	if l.Memory != 0 {
 		if err := group.LimitMemory(l.Memory); err != nil {
 			group.remove()
@@ -91,9 +95,12 @@ func (c *container) makeExecGroup(l *limit.Limits) (*execGroup, error) {
 // remove removes the cgroup of an exec that has ended. An occupied cgroup is removed with the container.
 func (g *execGroup) remove() {
 	const emptyTimeout = time.Second // the kernel takes a while to notice that a cgroup is empty
-	ctx, cancel := context.WithTimeout(context.Background(), emptyTimeout)
-	defer cancel()
-	if err := g.Remove(ctx); err != nil {
+	err := process.Undo(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), emptyTimeout)
+		defer cancel()
+		return g.Remove(ctx)
+	})
+	if err != nil {
 		log.L.WithError(err).Warn("cgroup of an exec")
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/launcher"
+	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
@@ -55,6 +56,8 @@ func (l *launcherStarter) startInit(
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, nil, fmt.Errorf("interrupted: %w", err)
+	case systemd.UnitExists(err):
+		return nil, nil, err
 	case errors.Is(err, launcher.ErrNotStarted):
 		if undo := process.Undo(c.removeCgroup); undo != nil {
 			return nil, nil, errors.Join(err, undo)

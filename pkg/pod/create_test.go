@@ -20,6 +20,7 @@ import (
 
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/internal/testx"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 func TestCreate_MakesTheFiles(t *testing.T) {
@@ -355,5 +356,16 @@ func TestPodFiles_AreLabelled(t *testing.T) {
 		if err != nil || !strings.HasSuffix(got, ":object_r:container_file_t:s0:c1,c2") {
 			t.Errorf("context of %s = %q, %v", name, got, err)
 		}
+	}
+}
+
+// Pods of 0.1.0 made cgroups, and listed them with their parents first.
+func TestRemove_TakesTheCgroupsOfAFormerRelease(t *testing.T) {
+	bundle, dir := t.TempDir(), t.TempDir()
+	testx.Must(t, os.MkdirAll(filepath.Join(dir, "a/b"), 0o755))
+	testx.Must(t, unixfile.WriteJSON(filepath.Join(bundle, "shim.cgroups.json"), []string{dir + "/a", dir + "/a/b"}))
+	testx.Must(t, Remove(bundle))
+	if got := testx.Files(t, dir); got != "" {
+		t.Errorf("files = %q, want none", got)
 	}
 }

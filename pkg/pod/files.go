@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/mount"
@@ -152,6 +153,12 @@ func Remove(bundle string) error {
 			continue
 		}
 		errs = append(errs, unixfile.Remove(dir))
+	}
+	var made []string // cgroups of a pod of 0.1.0, parents first
+	if err := unixfile.ReadJSON(filepath.Join(bundle, "shim.cgroups.json"), &made); err == nil {
+		for _, dir := range slices.Backward(made) {
+			_ = unix.Rmdir(dir) // it stays if it is in use
+		}
 	}
 	return errors.Join(errs...)
 }

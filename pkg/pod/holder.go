@@ -121,13 +121,14 @@ const (
 // request returns all that the process does.
 func (c holderConfig) request() *native.Request {
 	r := &native.Request{}
-	const sigIgn, sizeOfSigset, cpuSeconds = 1, 8, 10
+	const sigIgn, sizeOfSigset, cpuSeconds, stackSize = 1, 8, 10, 64 << 10
 	r.Call(unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), r.Table(sigIgn, 0, 0, 0), 0, sizeOfSigset)
 	r.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, r.Table(uint64(math.MaxUint64)), 0, sizeOfSigset)
 	r.Call(unix.SYS_SETSID).IgnoreErrors() // fails if it leads a group, which nobody signals
 	r.Call(unix.SYS_PRCTL, unix.PR_SET_NAME, programName).IgnoreErrors()
-	// The process is in the shim's cgroup. A tracer that has it compute ends it.
+	// The process is in the shim's cgroup. A tracer that has it compute ends it, and its stack cannot grow.
 	r.Call(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_CPU, r.Table(cpuSeconds, cpuSeconds), 0).OnError("limit the CPU time")
+	r.Call(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_STACK, r.Table(stackSize, stackSize), 0).OnError("limit the stack")
 	emptyRoot(r)
 	c.enterNamespaces(r)
 	c.dropPrivileges(r)

@@ -56,8 +56,8 @@ func TestHolder_HasNoPrivileges(t *testing.T) {
 			}
 		}
 		limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", h.Pid()))
-		if line := regexp.MustCompile(`Max cpu time +10 +10 +seconds`); !line.Match(limits) {
-			t.Errorf("user %s: limits = %s, %v, want a CPU time of 10 s", id, limits, err)
+		if line := regexp.MustCompile(`(?s)Max cpu time +10 +10 +seconds.*Max stack size +65536 +65536 +bytes`); !line.Match(limits) {
+			t.Errorf("user %s: limits = %s, %v, want a CPU time of 10 s, and a stack of 64 KiB", id, limits, err)
 		}
 		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.Pid()))
 		if err != nil || len(fds) != 0 {

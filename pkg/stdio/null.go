@@ -15,7 +15,13 @@ import (
 // a standard stream, can change neither the mode nor the owner of the host's device. Before Linux 5.12, and for a shim
 // that may not mount, it is the host's.
 func openNull(flags int) (*os.File, error) {
-	fd, err := openFD(fmt.Sprintf("/proc/self/fd/%d", nullMount()), flags, 0)
+	nullMount.mu.Lock()
+	if nullMount.fd < 0 {
+		nullMount.fd = mountNull()
+	}
+	mounted := fmt.Sprintf("/proc/self/fd/%d", nullMount.fd)
+	nullMount.mu.Unlock()
+	fd, err := openFD(mounted, flags, 0)
 	if err != nil {
 		fd, err = openFD(os.DevNull, flags, 0)
 	}
@@ -25,8 +31,14 @@ func openNull(flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), os.DevNull), nil
 }
 
-// nullMount returns an O_PATH descriptor of the device, which stays open, or -1 if it cannot mount.
-var nullMount = sync.OnceValue(func() int {
+var nullMount = struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	fd int // with O_PATH; -1 until it is needed, and open from then on
+}{fd: -1}
+
+// mountNull returns -1 if it cannot mount.
+func mountNull() int {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, os.DevNull, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return -1
@@ -40,4 +52,4 @@ var nullMount = sync.OnceValue(func() int {
 	}
 	fd, _ := openFD(fmt.Sprintf("/proc/self/fd/%d", tree), unix.O_PATH, 0) // -1 if it fails
 	return fd
-})
+}

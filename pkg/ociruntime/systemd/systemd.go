@@ -18,6 +18,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/coreos/go-systemd/v22/dbus"
+	godbus "github.com/godbus/dbus/v5"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/systemd"
 	"golang.org/x/sys/unix"
@@ -117,6 +118,12 @@ func Prepare(ctx context.Context, cgroupsPath string, c *cgroups.Cgroup) error {
 		}
 		return nil
 	})
+}
+
+// UnitExists reports whether err says that systemd has a unit of that name already.
+func UnitExists(err error) bool {
+	refused, ok := errors.AsType[godbus.Error](err)
+	return ok && refused.Name == "org.freedesktop.systemd1.UnitExists" // systemd, bus-common-errors.h
 }
 
 // unitName returns the name that libcontainer gives the scope (cgroups v0.1.0 systemd/common.go, getUnitName).
