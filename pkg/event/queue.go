@@ -24,8 +24,9 @@ import (
 )
 
 const (
-	// retryWait is the time between two attempts at the oldest event.
-	retryWait = 200 * time.Millisecond
+	// firstRetry and lastRetry bound the wait between two attempts at the oldest event.
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = time.Second
 	// tryTimeout bounds one attempt, as in containerd's own shims.
 	tryTimeout = 5 * time.Second
 )
@@ -43,6 +44,7 @@ type Queue struct {
 	ctx     context.Context //nolint:containedctx // ends with the publishing goroutine
 	cancel  context.CancelFunc
 	stopped chan struct{} // closed when the publishing goroutine has ended
+	flushed chan struct{} // has an element after a Flush that the publisher has not seen
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -64,7 +66,7 @@ type stamped struct {
 // NewQueue returns an empty queue and starts its goroutine, which Close ends.
 func NewQueue(p Publisher) *Queue {
 	ctx, cancel := context.WithCancel(context.Background())
-	q := &Queue{publish: p, ctx: ctx, cancel: cancel, stopped: make(chan struct{})}
+	q := &Queue{publish: p, ctx: ctx, cancel: cancel, stopped: make(chan struct{}), flushed: make(chan struct{}, 1)}
 	q.changed.L = &q.mu
 	go q.run()
 	return q
@@ -105,8 +107,13 @@ func (q *Queue) mergesLocked(e Event) bool {
 	return false
 }
 
-// Flush returns when the receiver has all events that were put before, or ctx ends.
+// Flush returns when the receiver has all events that were put before, or ctx ends. A receiver that was away is tried
+// again immediately.
 func (q *Queue) Flush(ctx context.Context) error {
+	select {
+	case q.flushed <- struct{}{}:
+	default: // the publisher has not seen the last Flush
+	}
 	defer context.AfterFunc(ctx, q.wake)()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -197,7 +204,7 @@ func (q *Queue) run() {
 // send tries an event until the receiver takes or rejects it. It reports false if the queue's context ends first.
 func (q *Queue) send(s stamped) bool {
 	event := log.L.WithField("event", fmt.Sprintf("%T", s.event))
-	for tries := 1; q.ctx.Err() == nil; tries++ {
+	for tries, wait := 1, firstRetry; q.ctx.Err() == nil; tries++ {
 		ctx, cancel := context.WithTimeout(q.ctx, tryTimeout)
 		err := q.publish(ctx, s.event, s.at)
 		cancel()
@@ -214,7 +221,10 @@ func (q *Queue) send(s stamped) bool {
 		q.problem = err
 		q.mu.Unlock()
 		select {
-		case <-time.After(retryWait):
+		case <-time.After(wait):
+			wait = min(2*wait, lastRetry)
+		case <-q.flushed:
+			wait = firstRetry
 		case <-q.ctx.Done():
 		}
 	}
