@@ -62,7 +62,7 @@ func TestRefused_InOneSentenceThatNamesTheField(t *testing.T) {
 	}{
 		"absent":      {"nosuch", nil, `exec: "nosuch": executable file not found in $PATH`, true, invalid},
 		"no-file":     {"/no/such", nil, `exec: "/no/such": stat /no/such: no such file or directory`, true, invalid},
-		"nul":         {"tr\x00ue", nil, `…args[0]…`, true, invalid},
+		"nul":         {"tr\x00ue", nil, `…must not contain NUL`, true, invalid},
 		"no-argument": {"", func(s *oci.Spec) { s.Process.Args = nil }, "…args…", true, invalid},
 		"profile":     {"", func(s *oci.Spec) { s.Process.ApparmorProfile = "shim-test-none" }, "…pparmor…", true, codes.OK},
 		"cwd":         {"", func(s *oci.Spec) { s.Process.Cwd = "/proc/version" }, "mkdir /proc/version: not a directory", false, codes.OK},
