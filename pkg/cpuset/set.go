@@ -24,7 +24,8 @@ type Set struct {
 
 type members [Limit]bool
 
-// Parse reads a list as the kernel prints it, such as "0-2,8", or with spaces around commas. An error is errdefs.ErrInvalidArgument.
+// Parse reads a list as the kernel prints it, such as "0-2,8", or with spaces around commas. An error is
+// errdefs.ErrInvalidArgument.
 func Parse(list string) (Set, error) {
 	m, ok := read(list)
 	if !ok {

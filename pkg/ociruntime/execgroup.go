@@ -59,7 +59,8 @@ func (c *container) newExecGroup(l *limit.Limits) (*execGroup, error) {
 	}
 	if l.CPUTime != 0 && !group.Unified() && group.Path("cpuacct") == "" { // which Usage takes for 0
 		group.remove()
-		return nil, fmt.Errorf("limit cpu-time: cgroup %s has no controller cpuacct: %w", c.cgroup, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("limit cpu-time: cgroup %s has no controller cpuacct: %w",
+			c.cgroup, errdefs.ErrFailedPrecondition)
 	}
 	if l.Memory != 0 {
 		if err := group.LimitMemory(l.Memory); err != nil {

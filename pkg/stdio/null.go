@@ -31,11 +31,13 @@ func openNull(flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), os.DevNull), nil
 }
 
-var nullMount = struct {
+type mountedNull struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	fd int // with O_PATH; -1 until it is needed, and open from then on
-}{fd: -1}
+}
+
+var nullMount = mountedNull{fd: -1}
 
 // mountNull returns -1 if it cannot mount.
 func mountNull() int {
