@@ -451,7 +451,7 @@ func TestExec_KillReachesItsSession(t *testing.T) {
 					testx.Must(t, err)
 					return len(slices.DeleteFunc(pids, func(pid int) bool {
 						args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-						return err == nil && !strings.HasPrefix(string(args), "sleep\x00")
+						return err != nil || !strings.HasPrefix(string(args), "sleep\x00")
 					})) == want
 				})
 			}
