@@ -402,7 +402,6 @@ func wantConfined(t *testing.T, by confinement) {
 		{"no new keyring", func(c *process.Config) { c.NoNewKeyring = true }},
 		{"user namespace", inUserNamespace},
 		{"seccomp", filtered(t, nil)},
-		{"seccomp that forbids terminals", filtered(t, deny("ioctl"))},
 	} {
 		t.Run(w.name, func(t *testing.T) {
 			prepare := func(c *process.Config) { w.change(c); by.prepare(c) }
