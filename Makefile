@@ -37,7 +37,7 @@ RUN      ?=
 IMAGE    ?= $(NAME):latest
 # Quoted, since an expression may have what means something to the shell.
 PACKAGES = $(PKGS:%='%')
-SMOKE    := ./pkg/cgroup ./pkg/stats './pkg/ociruntime=Update|EveryField|TestExec|TestCgroupMount|Device|Confines'
+SMOKE    := ./pkg/cgroup './pkg/stats=V2|Reader' './pkg/ociruntime=Update|EveryField|TestExec|TestCgroupMount|Device|Confines'
 SMOKE_L3 := TestRun_ReportsItsExit|TestExec_RunsInTheContainer|TestUpdate_ReachesTheCgroup|TestStats_Count
 
 NAME     := containerd-shim-sandbox-v1
