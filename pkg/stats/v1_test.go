@@ -55,7 +55,8 @@ func TestV1_LimitsAreThoseOfContainerdCgroups(t *testing.T) {
 	control(t, paths["memory"], "memory.kmem.tcp.limit_in_bytes", "1048576")
 	control(t, paths["pids"], "pids.max", "7")
 	// Less than a turn of the scheduler, so that it is used up on a busy machine too.
-	control(t, paths["cpu"], "cpu.cfs_quota_us", "2000")
+	control(t, paths["cpu"], "cpu.cfs_period_us", "5000")
+	control(t, paths["cpu"], "cpu.cfs_quota_us", "1000")
 	process(t, paths, someWork+"; dd if=/dev/zero of=/dev/null bs=64M count=1 2>/dev/null")
 	c := cgroup.New(paths)
 	load, r := loader(t, c), open(t, c)

@@ -103,7 +103,7 @@ func TestV2_LimitsAreThoseOfContainerdCgroups(t *testing.T) {
 	control(t, dir, "memory.max", "16777216")
 	control(t, dir, "memory.swap.max", "0")
 	control(t, dir, "pids.max", "7")
-	control(t, dir, "cpu.max", "2000 100000")
+	control(t, dir, "cpu.max", "1000 5000")
 	process(t, paths, someWork+"; dd if=/dev/zero of=/dev/null bs=64M count=1 2>/dev/null")
 	got := wantSteadyV2(t, cgroup.New(paths))
 	for _, tt := range []struct {
