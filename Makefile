@@ -302,7 +302,7 @@ SELINUX   = $(VMTEST) -o $(CURDIR)/bin/vm/selinux -append 'security=selinux enfo
 test-selinux: deps build ## tests under SELinux, in a virtual machine (root); PKGS= and RUN= choose
 	@integration/vm/deps.sh
 	@integration/cri/deps.sh
-	$(SELINUX) $(if $(filter file,$(origin PKGS)),'./pkg/ociruntime=SELinux|TheLabel|TestExec' ./pkg/pod=SELinux \
+	$(SELINUX) $(if $(filter file,$(origin PKGS)),'./pkg/ociruntime=SELinux|TheLabel|TestExec' \
 		'./integration/containerd=TestRun|TestExec|TestTerminal' './integration/cri=SELinux|TestExec|TestPodFiles',-run '$(RUN)' $(PACKAGES))
 
 # CI's time ends before that of a package that hangs would.
@@ -323,7 +323,7 @@ SMOKE_v2      = $(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 $(subst TestExec,TestExec_
 	'./integration/cri=TestPod_Runs|TestCheckpoint|AppArmor|TestExec_HasATerminal'
 SMOKE_systemd = $(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd $(SMOKE) \
 	'./integration/containerd=$(SMOKE_L3)|TestSystemd_(Container|Limits|CPUSet|KilledShim)' './integration/cri=TestCgroupParent_PodInASlice|AppArmor'
-SMOKE_selinux = $(SELINUX) './pkg/ociruntime=BySELinux' './pkg/pod=SELinux' './integration/cri=SELinux'
+SMOKE_selinux = $(SELINUX) './pkg/ociruntime=BySELinux' './integration/cri=SELinux'
 
 # What differs between kernels: the smoke set, execs and namespaces made by a program without Go, CPU sets, the life of
 # containers, pods without a pause container, users of pods.
