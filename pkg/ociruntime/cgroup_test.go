@@ -281,11 +281,16 @@ func TestCreate_StopsNoUnitOfOthers(t *testing.T) {
 	if err := made.startInit(t.Context(), noStreams(t)); !systemd.UnitExists(err) {
 		t.Errorf("start = %v, want that the unit exists", err)
 	}
+	dirs := madeBefore(t, c)
+	other := stranger(t, dirs)
 	testx.Must(t, made.undoCreate())
-	if taken.stopped {
-		t.Error("the unit of others was stopped")
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", other.Process.Pid))
+	if err != nil || strings.Contains(string(stat), ") Z ") || taken.stopped {
+		t.Errorf("the process in the cgroup of others: %q, %v, want it to live; unit stopped: %v", stat, err, taken.stopped)
 	}
-	wantNothingLeft(t, c)
+	if testx.Exists(stateDir(c.Root, c.ID)) {
+		t.Error("there is a state directory")
+	}
 }
 
 // silentBus makes the system's D-Bus one that accepts connections and never answers.
