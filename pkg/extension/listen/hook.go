@@ -3,8 +3,8 @@
 
 // Package listen opens sockets for a container's first process (socket activation, sd_listen_fds(3)). [Open] makes
 // them before the container, in its network namespace, since init can get descriptors only at its start. [Bind] binds
-// them among the mounts of the container that is set up, before its program runs. Their files stay, as with systemd
-// (systemd.socket(5), RemoveOnStop), until somebody binds the path again.
+// them among the mounts of the container that is set up, before its program runs. Their files are removed with the
+// container. If the shim is killed they stay, until somebody binds the path again.
 //
 // The wait for volumes is bounded. A goroutine that is left then ends when the volumes answer. There are no locks.
 package listen
