@@ -302,7 +302,7 @@ if [ "$RUNTIME" = io.containerd.sandbox.v1 ]; then
 	SCRIPT
 	echo 'AllowUnsafeAnnotations = ["host-rootfs", "pid-file", "listen"]' >"$work/allow.toml"
 	run 0 ctr run --detach --runtime "$RUNTIME" --runtime-config-path "$work/allow.toml" --annotation "$RUNTIME/notify=true" \
-		--annotation "$RUNTIME/listen=log=unix:///dev/log?type=dgram web=unix:///run/web.sock" \
+		--annotation "$RUNTIME/listen=log=unix:///dev/log?type=dgram web=tcp://0.0.0.0:80" \
 		--annotation "$RUNTIME/exec-limits=wall-time=1s" \
 		--mount "type=bind,src=$work/service.sh,dst=/service.sh,options=bind:ro" "$image" service sh /service.sh
 	run 0 ctr tasks exec --exec-id told service cat /told

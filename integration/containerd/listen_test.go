@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/integration/harness"
 )
@@ -23,18 +22,18 @@ const inspect = `echo $LISTEN_PID $$ $LISTEN_FDS $LISTEN_FDNAMES
 for fd in 3 4 5 6; do readlink /proc/self/fd/$fd | cut -d: -f1; done
 exec head -c 6 <&3`
 
-func TestListen_InitFindsItsSockets(t *testing.T) {
+func TestListen_InitFindsSocketsInItsOwnNetwork(t *testing.T) {
 	harness.OursOnly(t, "listen")
 	e := newEnv(t)
 	e.allow("listen")
-	three := sockets("udp://127.0.0.53:15353 web=tcp://127.0.0.53:18080 log=unix:///run/log.sock?type=dgram&mode=0600")
-	c := e.create("c1", config{opts: with(oci.WithHostNamespace(specs.NetworkNamespace), three)}, "sh", "-c", inspect)
-	x := c.runExec("e1", "stat", "-c", "%F %a %u", "/run/log.sock")
-	if got, want := x.out.String(), "socket 600 0\n"; got != want {
+	three := sockets("udp://127.0.0.1:5353 web=tcp://0.0.0.0:80 log=unix:///run/log.sock?type=dgram&mode=0600")
+	c := e.create("c1", config{opts: with(three)}, "sh", "-c", inspect)
+	x := c.runExec("e1", "sh", "-c", "stat -c '%F %a %u' /run/log.sock; ip -o link | grep -c .")
+	if got, want := x.out.String(), "socket 600 0\n1\n"; got != want {
 		t.Errorf("from inside, before init runs: %q, want %q; stderr %q", got, want, x.err)
 	}
-	c.dial("tcp/127.0.0.53/18080", "")
-	c.dial("udp/127.0.0.53/15353", "hello!")
+	c.dial("tcp/127.0.0.1/80", "")
+	c.dial("udp/127.0.0.1/5353", "hello!")
 	e.must(c.process.Start(e.ctx), "start")
 	c.wantExit(0)
 	if got, want := c.out.String(), "1 1 3 unknown:web:log\nsocket\nsocket\nsocket\nhello!"; got != want {

@@ -62,6 +62,8 @@ type hook struct {
 	config  *process.Config // from Prepare on
 	sockets Sockets         // from Prepare until init has them
 	files   Files           // from Created on
+
+	namespace *os.File // the network namespace that was made for the container, as long as sockets; or nil
 }
 
 func (h *hook) refuse(why string) error {
@@ -71,41 +73,48 @@ func (h *hook) refuse(why string) error {
 // Prepare implements [process.Hook].
 func (h *hook) Prepare(_ context.Context, c *process.Config) error {
 	h.config = c
-	network, err := h.network()
+	network, made, err := h.network()
 	if err != nil {
 		return err
 	}
-	if h.sockets, err = Open(h.list, network); err != nil {
+	if h.sockets, h.namespace, err = Open(h.list, network); err != nil {
 		return h.failed(err)
+	}
+	if made != nil {
+		// Not through /proc/self: the container's first stage opens it.
+		made.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.namespace.Fd())
 	}
 	env(h.list, c.SetEnv)
 	c.Files = h.sockets
 	return nil
 }
 
-// network returns the network namespace of the sockets.
-func (h *hook) network() (Network, error) {
+// network returns the network namespace of the sockets. made is the namespace in the configuration that Open makes.
+func (h *hook) network() (n Network, made *specs.LinuxNamespace, err error) {
 	if h.config.Checkpoint != "" {
-		return Network{}, h.refuse("a container that is restored has its sockets already")
+		return n, nil, h.refuse("a container that is restored has its sockets already")
 	}
 	namespaces := map[specs.LinuxNamespaceType]*specs.LinuxNamespace{}
 	for i, n := range h.config.Spec.Linux.Namespaces {
 		namespaces[n.Type] = &h.config.Spec.Linux.Namespaces[i]
 	}
 	if pids := namespaces[specs.PIDNamespace]; pids == nil || pids.Path != "" {
-		return Network{}, h.refuse("needs a PID namespace of the container's own, as LISTEN_PID is 1")
+		return n, nil, h.refuse("needs a PID namespace of the container's own, as LISTEN_PID is 1")
 	}
 	own := namespaces[specs.NetworkNamespace]
 	switch {
 	case own == nil:
-		return Network{}, nil
+		return n, nil, nil
 	case own.Path != "":
-		return Network{Path: own.Path}, nil
-	case Inet(h.list): // which is bound before there is such a namespace
-		return Network{}, h.refuse("TCP and UDP sockets are not possible in a network namespace that is made with the " +
-			"container: use unix sockets, the host's network, or a network namespace with a path")
+		return Network{Path: own.Path}, nil, nil
+	case !Inet(h.list):
+		return Network{Own: true}, nil, nil
+	case namespaces[specs.UserNamespace] != nil:
+		// The network namespace is made before the user namespace, and would belong to the host's.
+		return n, nil, h.refuse("TCP and UDP sockets are not possible if the container has both a user namespace and a " +
+			"network namespace of its own: use unix sockets, or let it join a network namespace by path")
 	}
-	return Network{Own: true}, nil
+	return Network{Own: true}, own, nil
 }
 
 // Created implements [process.Hook].
@@ -139,7 +148,8 @@ func (h *hook) failed(err error) error {
 func (h *hook) closeSockets() {
 	if h.sockets != nil {
 		h.sockets.Close()
-		h.sockets, h.config.Files = nil, nil
+		_ = h.namespace.Close() // nothing was written; nil is harmless
+		h.sockets, h.namespace, h.config.Files = nil, nil, nil
 	}
 }
 

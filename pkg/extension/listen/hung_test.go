@@ -55,7 +55,7 @@ func TestHook_DoesNotWaitForAVolumeThatHangs(t *testing.T) {
 
 // What was given up goes on when the volume answers. By then the descriptors may be those of other files.
 func TestBind_FailsAtTheNextAddressOnceTheSocketsAreClosed(t *testing.T) {
-	s, err := Open(addresses(t, "unix:///a"), Network{})
+	s, _, err := Open(addresses(t, "unix:///a"), Network{})
 	testx.Must(t, err)
 	s.Close()
 	root := t.TempDir()

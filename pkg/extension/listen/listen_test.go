@@ -34,7 +34,7 @@ func owner() idmap.Owner { return idmap.Owner{UID: os.Getuid(), GID: os.Getgid()
 func opened(t *testing.T, text string, network Network, root string) (Sockets, error) {
 	t.Helper()
 	list := addresses(t, text)
-	s, err := Open(list, network)
+	s, _, err := Open(list, network)
 	if err != nil {
 		return nil, err
 	}
@@ -43,12 +43,40 @@ func opened(t *testing.T, text string, network Network, root string) (Sockets, e
 	return s, err
 }
 
+func TestOpen_NamespaceOfItsOwnHasOnlyALoopback(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: needs root to make a network namespace")
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	testx.Must(t, err)
+	defer taken.Close()
+	text := "tcp://" + taken.Addr().String()
+	list := addresses(t, text+" udp://[::1]:53")
+	s, own, err := Open(list, Network{Own: true})
+	testx.Must(t, err)
+	defer own.Close()
+	defer s.Close()
+	_, err = Bind(list, s, "/", owner())
+	testx.Must(t, err)
+	path := fmt.Sprintf("/proc/self/fd/%d", own.Fd())
+	if inode(t, path) == inode(t, "/proc/self/ns/net") {
+		t.Error("the namespace is the host's")
+	}
+	// The same one again, by its path: there the port is taken as well.
+	if _, err := opened(t, text, Network{Path: path}, "/"); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("bind in that namespace = %v, want %v", err, unix.EADDRINUSE)
+	}
+	if _, own, err := Open(addresses(t, "unix:///a"), Network{Own: true}); err != nil || own != nil {
+		t.Errorf("Open of a unix socket = %v, %v, want no namespace for the container", own, err)
+	}
+}
+
 func TestBind_FilesAreRemovedUnlessReplaced(t *testing.T) {
 	t.Chdir(t.TempDir()) // an address has room for 108 bytes
 	root, err := os.Getwd()
 	testx.Must(t, err)
 	list := addresses(t, "unix:///a unix:///b")
-	s, err := Open(list, Network{})
+	s, _, err := Open(list, Network{})
 	testx.Must(t, err)
 	defer s.Close()
 	files, err := Bind(list, s, root, owner())
@@ -229,7 +257,7 @@ func TestBind_OnAFileSystemOfTheContainersUsers(t *testing.T) {
 		t.Fatal(line, err)
 	}
 	list := addresses(t, "unix:///mnt/x.sock?mode=0646")
-	s, err := Open(list, Network{})
+	s, _, err := Open(list, Network{})
 	testx.Must(t, err)
 	defer s.Close()
 	dir := fmt.Sprintf("/proc/%d/root", container.Process.Pid)

@@ -12,6 +12,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
@@ -22,7 +23,7 @@ import (
 // Network is the network namespace of a container.
 type Network struct {
 	Path string // that of the namespace; "" for the host's
-	Own  bool   // one that does not exist yet, for unix sockets only
+	Own  bool   // to be made by Open, and kept for the container if there are TCP or UDP sockets
 }
 
 // Sockets are the sockets of a container, in the order of its addresses.
@@ -42,11 +43,10 @@ func Inet(list []Address) bool {
 
 // Open makes the sockets of a list, without addresses yet. Unix sockets are in the container's network namespace too:
 // ioctl(2) on a socket reaches the interfaces of its namespace (netdevice(7)) and, with CAP_NET_ADMIN, the namespace
-// itself (SIOCGSKNS).
-func Open(list []Address, network Network) (Sockets, error) {
-	var s Sockets
-	err := osthread.Run(func() error {
-		if err := network.enter(); err != nil {
+// itself (SIOCGSKNS). own is the network namespace that was made for the container, or nil.
+func Open(list []Address, network Network) (s Sockets, own *os.File, err error) {
+	err = osthread.Run(func() (err error) {
+		if own, err = network.enter(Inet(list)); err != nil {
 			return fmt.Errorf("network namespace: %w", err)
 		}
 		for _, a := range list {
@@ -60,25 +60,33 @@ func Open(list []Address, network Network) (Sockets, error) {
 	})
 	if err != nil {
 		s.Close()
-		return nil, err
+		_ = own.Close() // nothing was written; nil is harmless
+		return nil, nil, err
 	}
-	return s, nil
+	return s, own, nil
 }
 
-// enter moves the thread to the network. One that does not exist yet is any but the host's.
-func (n Network) enter() error {
+// enter moves the thread to the network, and returns a namespace that it makes if the container is to have it.
+func (n Network) enter(keep bool) (*os.File, error) {
 	if n.Path != "" {
 		ns, err := os.OpenFile(n.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe does not wait for a writer
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer ns.Close() //nolint:errcheck // nothing was written
-		return os.NewSyscallError("setns "+n.Path, unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET))
+		return nil, os.NewSyscallError("setns "+n.Path, unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET))
 	}
-	if n.Own {
-		return os.NewSyscallError("unshare", unix.Unshare(unix.CLONE_NEWNET))
+	if !n.Own {
+		return nil, nil
 	}
-	return nil
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil || !keep {
+		return nil, os.NewSyscallError("unshare", err)
+	}
+	// As libcontainer does in a namespace that it makes.
+	if err := netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo"}}); err != nil {
+		return nil, fmt.Errorf("set interface lo up: %w", err)
+	}
+	return os.Open("/proc/thread-self/ns/net")
 }
 
 func socket(a Address) (*os.File, error) {
