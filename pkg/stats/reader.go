@@ -15,7 +15,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -175,18 +174,21 @@ func openControl(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// textLocked returns the contents of a control file, which are valid until the next call.
+// textLocked returns the contents of a control file, which are valid until the next call. One read returns them:
+// os.File.ReadAt would read until the end of the file, and the kernel would generate the text twice.
 // +checklocks:r.mu
 func (r *Reader) textLocked(file *os.File) ([]byte, error) {
 	for {
-		n, err := file.ReadAt(r.buf, 0)
-		if n < len(r.buf) {
-			if errors.Is(err, io.EOF) {
-				err = nil
-			}
-			return r.buf[:n], err
+		n, err := unix.Pread(int(file.Fd()), r.buf, 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil, &fs.PathError{Op: "read", Path: file.Name(), Err: err}
+		case n < len(r.buf):
+			return r.buf[:n], nil
+		default: // there may be more
+			r.buf = make([]byte, 2*len(r.buf))
 		}
-		r.buf = make([]byte, 2*len(r.buf)) // there may be more
 	}
 }
 
