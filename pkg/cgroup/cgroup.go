@@ -105,10 +105,25 @@ func exists(path string) bool {
 	return err == nil
 }
 
+// readFile reads a small control file. os.ReadFile would also have Go's poller watch the file, and read until its end.
+func readFile(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	text := make([]byte, 4096)
+	n, err := unix.Read(fd, text)
+	if err != nil {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+	}
+	return text[:n], nil
+}
+
 // readNumber reads the number in a control file or, unless key is empty, on the line that begins with key. It is
 // math.MaxUint64 for the word max.
 func readNumber(path, key string) (uint64, error) {
-	text, err := os.ReadFile(path)
+	text, err := readFile(path)
 	if err != nil {
 		return 0, err
 	}
