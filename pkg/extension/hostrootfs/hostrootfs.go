@@ -175,7 +175,7 @@ func (h *Rootfs) Created(_ context.Context, _ process.RuntimeContainer, init pro
 	for _, m := range h.binds {
 		want, err := statAt(unix.AT_FDCWD, m.Source, unix.RESOLVE_NO_SYMLINKS)
 		got, gotErr := statAt(root, m.Destination, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
-		if err = errors.Join(err, gotErr); err == nil && !os.SameFile(got, want) {
+		if err = errors.Join(err, gotErr); err == nil && (got.Dev != want.Dev || got.Ino != want.Ino) {
 			err = errors.New("something else is there")
 		}
 		if err != nil {
@@ -186,12 +186,12 @@ func (h *Rootfs) Created(_ context.Context, _ process.RuntimeContainer, init pro
 	return nil
 }
 
-func statAt(dir int, path string, resolve uint64) (os.FileInfo, error) {
+func statAt(dir int, path string, resolve uint64) (info unix.Stat_t, err error) {
 	fd, err := unixfile.Openat2(dir, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
 	if err != nil {
-		return nil, err
+		return info, err
 	}
-	file := os.NewFile(uintptr(fd), path)
-	defer func() { _ = file.Close() }() // opened for its name only
-	return file.Stat()
+	defer unix.Close(fd) //nolint:errcheck // opened for its name only
+	err = unix.Fstat(fd, &info)
+	return info, err
 }
