@@ -58,10 +58,11 @@ func (c *Process) limit(r *native.Request, home native.Word, fd int) {
 
 // setHome replaces the text of a passwd file by the setting of HOME.
 func setHome(file string, uid int) error {
-	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	fd, err := unix.Open(file, unix.O_RDWR|unix.O_CLOEXEC, 0) // os.OpenFile asks Go's poller to watch it
 	if err != nil {
-		return err
+		return &os.PathError{Op: "open", Path: file, Err: err}
 	}
+	f := os.NewFile(uintptr(fd), file)
 	defer f.Close() //nolint:errcheck // it is in memory
 	_, err = f.WriteAt([]byte("HOME="+homeOf(f, uid)+"\x00"), 0)
 	return err
