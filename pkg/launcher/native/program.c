@@ -154,15 +154,17 @@ CODE static long check_inode(const uint64_t *arg)
 {
 	struct statfs fs;
 	struct stat st;
-	long error = SYS(SYS_fstatfs, arg[0], &fs, 0);
-	if (error == 0)
-		error = SYS(SYS_fstat, arg[0], &st, 0);
+	long error = SYS(SYS_fstat, arg[0], &st, 0);
 	if (error < 0)
 		return error;
-	bool same = (st.st_mode & S_IFMT) == arg[1] && st.st_rdev == arg[2];
-	if (arg[3] != 0)
-		same = same && (uint64_t)fs.f_type == arg[3] && st.st_ino == arg[4];
-	return same ? 0 : -ENODEV;
+	if ((st.st_mode & S_IFMT) != arg[1] || st.st_rdev != arg[2])
+		return -ENODEV;
+	if (arg[3] == 0)
+		return 0;
+	error = SYS(SYS_fstatfs, arg[0], &fs, 0);
+	if (error < 0)
+		return error;
+	return (uint64_t)fs.f_type == arg[3] && st.st_ino == arg[4] ? 0 : -ENODEV;
 }
 
 CODE static long check_not_proc(uint64_t fd)
