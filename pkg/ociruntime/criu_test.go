@@ -141,7 +141,7 @@ func restore(t *testing.T, image string, args ...string) *box {
 	if got := r.Launch().Init; got != inspect.ByCRIU {
 		t.Errorf("a restored init is by %s", got)
 	}
-	b := &box{RuntimeContainer: r, t: t, config: config, streams: streams, dead: make(chan struct{})}
+	b := &box{RuntimeContainer: restored{r, init}, t: t, config: config, streams: streams, dead: make(chan struct{})}
 	go func() { defer close(b.dead); b.exit = init.Wait() }()
 	t.Cleanup(func() {
 		_ = init.Signal(syscall.SIGKILL) // dead already is as good
@@ -149,6 +149,14 @@ func restore(t *testing.T, image string, args ...string) *box {
 	})
 	return b
 }
+
+// restored is a container whose init Restore has returned.
+type restored struct {
+	process.RuntimeContainer
+	init process.Handle
+}
+
+func (r restored) Init() process.Handle { return r.init }
 
 func (b *box) says(what string) {
 	b.t.Helper()

@@ -254,7 +254,7 @@ type execCgroup struct{ *Container }
 func (e execCgroup) Account() cgroup.Account { return e.runtime.Account }
 func (execCgroup) Release()                  {}
 
-// Pause implements process.RuntimeContainer. It writes FreezerState, if the cgroup has that.
+// Pause implements process.RuntimeContainer. It writes FreezerState on v1.
 func (c *Container) Pause() error { return c.freeze("pause", "FROZEN") }
 
 // Resume implements process.RuntimeContainer, as Pause does.
@@ -268,7 +268,7 @@ func (c *Container) freeze(name, state string) error {
 		return err
 	}
 	c.SetFrozen(state == "FROZEN")
-	if dir := c.Cgroup().Path("freezer"); dir != "" {
+	if dir := c.Cgroup().Path("freezer"); dir != "" && !c.Cgroup().Unified() {
 		return os.WriteFile(filepath.Join(dir, FreezerState), []byte(state), 0o600)
 	}
 	return nil
