@@ -60,6 +60,7 @@ func TestDoctorLeftovers_AShimWhoseBundleIsGone(t *testing.T) {
 	e.must(unix.Unmount(filepath.Join(bundle, "rootfs"), unix.MNT_DETACH))
 	e.must(os.RemoveAll(bundle))
 	e.must(e.Start(e.ctx))
+	e.must(e.client.ContainerService().Delete(e.ctx, "lost")) // what containerd knows is no leftover
 	r := e.examine(2)
 	e.want(r, "leftover-shims", "failure", "it has 1 processes of containers")
 	e.fixes(r)
