@@ -193,14 +193,17 @@ func copyFile(from string, to *os.File, name string) (done bool, err error) {
 	how := unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	copied, err := unix.Openat(int(to.Fd()), name, how, 0o600)
 	if err != nil {
+		err = &os.PathError{Op: "openat", Path: name, Err: err}
 		return errors.Is(err, os.ErrExist), unlessExists(err) // a mount of the configuration lies there
 	}
-	defer unix.Close(copied) //nolint:errcheck // no disk tells of an error that late but NFS, on which no bundle is
 	written, err := unix.Write(copied, text[:n])
 	if err == nil && written < n {
 		err = io.ErrShortWrite
 	}
-	return true, errors.Join(err, unix.Fchmod(copied, info.Mode&0o777))
+	if err = errors.Join(err, unix.Fchmod(copied, info.Mode&0o777), unix.Close(copied)); err != nil {
+		return true, fmt.Errorf("copy %s: %w", from, err)
+	}
+	return true, nil
 }
 
 // makePoint makes a file or a directory with its parents, unless it exists.
