@@ -281,3 +281,23 @@ func TestPrepare_OfABundleBehindALink(t *testing.T) {
 		t.Errorf("the bundle has %s", got)
 	}
 }
+
+type ownInit struct{ process.Handle }
+
+func (ownInit) Pid() int { return os.Getpid() }
+
+func TestCreated_RefusesAnotherFileOfTheSameFileSystem(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	for _, file := range []string{a, b} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for at, want := range map[string]error{a: nil, b: errdefs.ErrFailedPrecondition} {
+		h := Rootfs{binds: []specs.Mount{{Source: a, Destination: at}}}
+		if err := h.Created(t.Context(), nil, ownInit{}); !errors.Is(err, want) {
+			t.Errorf("%s at %s: %v, want %v", a, at, err, want)
+		}
+	}
+}
