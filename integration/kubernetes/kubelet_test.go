@@ -35,12 +35,13 @@ const bootID = "kernel/random/boot_id"
 // kubeletScript is run in a mount namespace of its own, where the machine's sysctls are as a kubelet wants them. Mounts
 // elsewhere are seen by all.
 //
-// cAdvisor, which has the statistics of a pod's network, looks for containerd's socket at the default path alone.
+// cAdvisor, which has the statistics of a pod's network, looks for containerd's socket at the default path alone. Nobody
+// else sees that mount, which would hide the states of runc's containers.
 const kubeletScript = `mount --make-private /proc
 cd "$1"
 find . -type f | while read -r file; do mount --bind "$file" "/proc/sys/$file"; done
 mkdir -p /run/containerd
-for dir in / /run; do mount --make-slave "$dir" 2>/dev/null || :; done
+for dir in / /run /run/containerd; do mount --make-slave "$dir" 2>/dev/null || :; done
 mount -t tmpfs -o mode=755 kubelet /run/containerd
 touch /run/containerd/containerd.sock
 mount --bind "$2" /run/containerd/containerd.sock
