@@ -253,12 +253,12 @@ func (b *box) impatiently(f func()) {
 	f()
 }
 
-// wantLate fails the test unless an exec is given up after the time of impatiently.
-func (b *box) wantLate(words string, args ...string) {
+// wantLate fails the test unless n execs at once are given up after the time of impatiently.
+func (b *box) wantLate(n int, words string, args ...string) {
 	b.t.Helper()
 	b.impatiently(func() {
 		b.t.Helper()
-		for _, got := range b.execAtOnce(2, args...) {
+		for _, got := range b.execAtOnce(n, args...) {
 			testx.WantError(b.t, got.err, context.DeadlineExceeded, "the process was not set up within "+(time.Duration(slowness())*200*time.Millisecond).String(), words)
 		}
 	})
@@ -303,7 +303,7 @@ func TestExec_SettingUpHasABound(t *testing.T) {
 			wantNoLeaks(t)
 			b := withProbe(t, nil)
 			program, release := tc.hold(t, b)
-			b.wantLate(tc.want, program)
+			b.wantLate(2, tc.want, program)
 			wantOnlyInit(t, b)
 			release()
 			b.wantRuns(program)
@@ -328,7 +328,7 @@ func TestExec_SettingUpByLibcontainerHasABound(t *testing.T) {
 	passwd := filepath.Join(b.config.Rootfs, "etc/passwd")
 	testx.Must(t, os.Remove(passwd))
 	testx.Must(t, unix.Mkfifo(passwd, 0o644))
-	b.wantLate("", "true")
+	b.wantLate(2, "", "true")
 	testx.Eventually(t, "the end of all stages, and of nothing else", func() bool { return b.alive() == before && len(zombies(t)) == 0 })
 	testx.Must(t, os.Remove(passwd))
 	b.wantRuns("true")
@@ -343,7 +343,7 @@ func TestExec_ByLibcontainerWaitsForAThaw(t *testing.T) {
 	wantNoLeaks(t)
 	b := withProbe(t, byPersonality)
 	testx.Must(t, b.Pause())
-	b.wantLate("is frozen", "true")
+	b.wantLate(1, "is frozen", "true") // of two, one could wait for the other until its time is over
 	wantOnlyInit(t, b)
 	testx.Must(t, b.Resume())
 	b.wantRuns("true")
