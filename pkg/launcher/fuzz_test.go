@@ -21,6 +21,7 @@ func FuzzInit(f *testing.F) {
 		"net.ipv4.ip_forward=1", "/dev/fuse", uint8(0xff))
 	f.Add("/proc", "proc", "", uint32(unix.MS_NOSUID), "/sys/firmware\x00/x", "", "/dev/ptmx", uint8(0x01))
 	f.Add("tmp/../x", "tmpfs", "a=,=b,,c", uint32(unix.MS_NOATIME|unix.MS_STRICTATIME), "", "a=b=c", "", uint8(0x56))
+	f.Add("\x00", "0", "0", uint32(unix.MS_NOSUID), "", "0", "", uint8(0x56))
 	f.Fuzz(func(t *testing.T, destination, source, data string, flags uint32, masked, sysctl, device string, what uint8) {
 		has := func(bit int) bool { return what>>bit&1 == 1 }
 		kinds := []string{"bind", "proc", "sysfs", "mqueue", "tmpfs", "devpts", "cgroup2", "overlay"}
@@ -46,7 +47,7 @@ func FuzzInit(f *testing.F) {
 		if has(5) {
 			i.MountLabel = "label"
 		}
-		if i.Unsupported() != "" || strings.ContainsRune(key+value+device, 0) {
+		if i.Unsupported() != "" || strings.ContainsRune(key+value+device+destination, 0) {
 			return // another runtime makes or refuses it
 		}
 		if has(6) {
