@@ -35,7 +35,6 @@ type kubeCase struct {
 	fails   map[string]string // why the case fails in a way
 	changes bool              // the status of the pods changes all the time, and is not compared
 	alone   bool              // one way after the other, and no other case meanwhile
-	limit   time.Duration     // of the script; 0: four minutes
 }
 
 // ways are those in which each case is run, by the name of their runtime class: the runc shim has none.

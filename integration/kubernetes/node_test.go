@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
@@ -194,14 +193,14 @@ spec: {replicas: 3, selector: {matchLabels: {app: d}}, template: {metadata: {lab
 // hundredAndTen is as many pods as a node has by default.
 func hundredAndTen() kubeCase {
 	return kubeCase{
-		name: "110 pods", alone: true, limit: 10 * time.Minute,
+		name: "110 pods", alone: true,
 		objects: `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: d}
 spec: {replicas: 110, selector: {matchLabels: {app: d}}, template: {metadata: {labels: {app: d}}, spec: {$CLASS, terminationGracePeriodSeconds: 5,
   containers: [{name: c, image: $IMAGE, imagePullPolicy: IfNotPresent, command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 1; done"]}]}}}
 `,
-		script: `kubectl rollout status deployment/d --timeout=400s >/dev/null; kubectl get pods -o jsonpath='{.items[*].status.containerStatuses[0].restartCount}' | tr ' ' '\n' | sort | uniq -c | tr -s ' '
+		script: `kubectl rollout status deployment/d --timeout=230s >/dev/null; kubectl get pods -o jsonpath='{.items[*].status.containerStatuses[0].restartCount}' | tr ' ' '\n' | sort | uniq -c | tr -s ' '
 			kubectl get pods -o name | head -n 110 | while read -r pod; do kubectl exec $pod -- echo hello </dev/null; done | sort | uniq -c | tr -s ' '`,
 		want: " 110 0\n 110 hello\n",
 	}

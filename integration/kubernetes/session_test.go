@@ -4,7 +4,6 @@
 package kubernetes_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,7 +63,7 @@ func (c *cluster) play(ctx context.Context, kc kubeCase, way string) (account st
 		return "", err
 	}
 	s := &session{
-		Session: &script.Session{Context: ctx, Dir: dir, Limit: harness.Slow(cmp.Or(kc.limit, 4*time.Minute))},
+		Session: &script.Session{Context: ctx, Dir: dir, Limit: harness.Slow(4 * time.Minute)},
 		cluster: c, way: way, namespace: strings.ToLower(filepath.Base(dir)) + "-" + way,
 	}
 	s.Environ, s.Describe = s.environ, s.describe
