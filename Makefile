@@ -328,7 +328,7 @@ SMOKE_selinux = $(SELINUX) './pkg/ociruntime=BySELinux' './integration/cri=SELin
 # What differs between kernels: the smoke set, execs and namespaces made by a program without Go, CPU sets, the life of
 # containers, pods without a pause container, users of pods. The example of pkg/launcher needs Linux 5.12.
 KERNEL      ?=
-KERNELTESTS  = ./pkg/launcher/native $(SMOKE) './pkg/launcher$(if $(filter 5.10,$(KERNEL)),=Test)' ./pkg/launcher/seccomp ./pkg/pod ./pkg/cpuset \
+KERNELTESTS := ./pkg/launcher/native $(SMOKE) './pkg/launcher$(if $(filter 5.10,$(KERNEL)),=Test|Fuzz)' ./pkg/launcher/seccomp ./pkg/pod ./pkg/cpuset \
 	'./integration/containerd=$(SMOKE_L3)|TestCPUSet_(Holds|FollowsItsSource|OfThePod)|TestCgroup2|TestRun|TestPause|TestKill|TestCreated|TestSandbox' \
 	'./integration/cri=TestPod_(Runs|Init)|TestUserNamespace|TestNamespace_(Containers|Shared)|TestShim_KilledEnds|AppArmor|TestExec_HasATerminal'
 test-kernel: deps build ## a part of the tests on a kernel of Debian's: KERNEL=5.10, 6.1, 6.12 or 7

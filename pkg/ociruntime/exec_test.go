@@ -343,7 +343,8 @@ func TestExec_ByLibcontainerWaitsForAThaw(t *testing.T) {
 	wantNoLeaks(t)
 	b := withProbe(t, byPersonality)
 	testx.Must(t, b.Pause())
-	b.wantLate(1, "is frozen", "true") // of two, one could wait for the other until its time is over
+	b.wantLate(1, "is frozen", "true")
+	b.wantLate(2, "", "true") // one may wait for the other until its time is over
 	wantOnlyInit(t, b)
 	testx.Must(t, b.Resume())
 	b.wantRuns("true")
