@@ -27,6 +27,7 @@ func TestMake_RefusesLongPaths(t *testing.T) {
 		strings.Repeat("/a", 70_000):            unix.ENAMETOOLONG,
 		"made/" + strings.Repeat("/a", 100_000): unix.ENAMETOOLONG,
 		strings.Repeat("n", 100_000):            unix.ENAMETOOLONG,
+		"made\x00elsewhere":                     unix.EINVAL, // the kernel would make the first part
 	} {
 		root, err := os.Open(t.TempDir())
 		if err != nil {
