@@ -81,6 +81,18 @@ func TestStart_EndsAlthoughAnotherKeepsTheSocketOfInit(t *testing.T) {
 	}
 }
 
+// With a hundred pods that start at once, an init of few CPU shares may have no time for seconds.
+func TestStart_OfAnInitThatHasNoTimeYet(t *testing.T) {
+	wantNoLeaks(t)
+	b := create(t, newConfig(t, "sh", "-c", "exit 3"))
+	testx.Must(t, unix.Kill(b.Init().Pid(), unix.SIGSTOP))
+	testx.Must(t, b.Start())
+	testx.Must(t, unix.Kill(b.Init().Pid(), unix.SIGCONT))
+	if got := b.wait(); got.Status != 3 {
+		t.Errorf("exit = %+v, want that of the program, 3", got)
+	}
+}
+
 // libcontainer reads the mappings by a child, which only it may collect.
 func TestCreate_TheReaperLeavesTheReaderOfMappingsAlone(t *testing.T) {
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 100000, Size: 65536}}

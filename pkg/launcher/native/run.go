@@ -27,7 +27,7 @@ var ErrKilledInCgroup = errors.New("the process was killed when it was forked in
 
 const (
 	deathTimeout  = 5 * time.Second // in which a process that was killed exits, unless it sleeps in a file system
-	resumeTimeout = 2 * time.Second // in which the program of a process begins
+	resumeTimeout = 2 * time.Second // for which Resume waits for the program of a process
 )
 
 // Run is one run of the program. The goroutine of Execute, which is called once, owns it.
@@ -93,7 +93,7 @@ func (r *Run) killUnread() (err error) {
 	}
 }
 
-// Resume lets a held process continue, and returns when it runs its program, or when that has ended. It is called once.
+// Resume lets a held process continue, and returns when its program runs or has ended, or after 2 s. It is called once.
 // The error is errdefs.ErrFailedPrecondition if the process ended before.
 func (r *Run) Resume() error {
 	if _, err := r.socket.Write([]byte{1}); err != nil {
@@ -101,19 +101,29 @@ func (r *Run) Resume() error {
 	}
 	r.resumed, r.waiting = r.waiting, nil
 	_ = r.socket.SetReadDeadline(time.Now().Add(resumeTimeout)) // fails only if closed
-	err := r.follow(context.Background())
-	// The program is on a slow disk, or a privileged process of the container took the socket.
+	resumed := *r
+	*r = Run{socket: r.socket} // the request holds everything that it was made from
+	err := resumed.follow(context.Background())
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		if err = nil; r.current.Signal(unix.Signal(0)) != nil {
-			err = fmt.Errorf("the %s was killed: %w", r.name, errdefs.ErrFailedPrecondition)
+		if resumed.current.Signal(unix.Signal(0)) == nil {
+			go resumed.finish()
+			return nil
 		}
+		err = fmt.Errorf("the %s was killed: %w", resumed.name, errdefs.ErrFailedPrecondition)
 	}
-	socket := r.socket
-	*r = Run{socket: socket} // the request holds everything that it was made from
-	return errors.Join(err, socket.Close())
+	return errors.Join(err, resumed.socket.Close())
 }
 
-// Close ends a process that is held, unless it is frozen.
+// finish follows a resumed process that is late, since it has no CPU time, its program is on a slow disk, or a
+// privileged process of the container took the socket. A process that cannot say that it continues would end. finish
+// ends with the program's begin, the process's end, or Close.
+func (r *Run) finish() {
+	_ = r.socket.SetReadDeadline(time.Time{}) // fails only if closed
+	_ = r.follow(context.Background())        // the process tells its own end
+	_ = r.socket.Close()
+}
+
+// Close ends a process that is held, unless it is frozen, and one that Resume did not see continue.
 func (r *Run) Close() error { return r.socket.Close() }
 
 // held reports whether the process waits at [Request.Hold].
