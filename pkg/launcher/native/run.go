@@ -56,8 +56,13 @@ func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error
 	if !request.hasZero {
 		_, err = r.socket.Write(request.Encode())
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		err = r.follow(ctx)
+	case errors.Is(err, unix.EPIPE) && r.readFailure():
+		err = r.failure
+	case errors.Is(err, unix.EPIPE):
+		err = r.death()
 	}
 	stop()
 	if ctx.Err() != nil {

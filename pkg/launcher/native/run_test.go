@@ -118,6 +118,21 @@ func TestFollowChild(t *testing.T) {
 	refused(first.Pid, forks[1], "not reported")
 }
 
+// The first process may be killed, as for lack of memory, before it reads the request.
+func TestExecute_ProcessWasKilledAtOnce(t *testing.T) {
+	ours, theirs := socketpair(t)
+	_ = theirs.Close() // by the end of the process
+	current := child(t, "true")
+	r := &Run{name: "launcher", children: held(t), socket: ours, current: current}
+	_, err := r.Execute(t.Context(), new(Request))
+	if !errors.Is(err, errdefs.ErrAborted) || err.Error() != "the launcher was killed: aborted" {
+		t.Errorf("Execute = %v, want that it was killed", err)
+	}
+	if err := isChild(current.Pid); err == nil {
+		t.Error("the process can be waited for, want that Execute did")
+	}
+}
+
 // The reaper may collect a child that was killed at birth before the parent's report is read.
 func TestExecute_ChildWasKilledInCgroupAndCollected(t *testing.T) {
 	for name, tc := range map[string]struct {
