@@ -394,7 +394,8 @@ func (w *world) finish() error {
 
 // lost reports whether a connection broke: the shim could not read or write there.
 func lost(err error) bool {
-	for _, words := range []string{"ttrpc: closed", "connection reset", "broken pipe", "EOF"} {
+	// Of the client's own connection: the shim may answer that a child of its own has broken a pipe.
+	for _, words := range []string{"ttrpc: closed", "connection reset", "write unix", "EOF"} {
 		if strings.Contains(err.Error(), words) {
 			return true
 		}

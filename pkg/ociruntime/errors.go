@@ -41,7 +41,8 @@ func classify(err error) error {
 // The text about a program that cannot be run is os/exec.LookPath's; Docker derives the statuses 126 and 127 from it.
 func startError(err error, args []string) error {
 	for _, words := range []string{"unable to start container process", "error during container init"} {
-		if reason := errors.Unwrap(err); reason != nil && err.Error() == words+": "+reason.Error() {
+		reason := errors.Unwrap(err)
+		if reason != nil && err.Error() == words+": "+reason.Error() && !isErrno(reason.Error()) {
 			err = reason
 		}
 	}
@@ -49,6 +50,17 @@ func startError(err error, args []string) error {
 		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	return classify(err)
+}
+
+// isErrno reports whether a text of libcontainer's init is that of an errno, and says nothing of a call.
+func isErrno(text string) bool {
+	const after = unix.EHWPOISON + 1
+	for errno := range after {
+		if errno.Error() == text {
+			return true
+		}
+	}
+	return false
 }
 
 // createError names the part of config.json because of which no container could be made, if the text of err says so.
