@@ -118,18 +118,34 @@ func TestFollowChild(t *testing.T) {
 	refused(first.Pid, forks[1], "not reported")
 }
 
-// The first process may be killed, as for lack of memory, before it reads the request.
-func TestExecute_ProcessWasKilledAtOnce(t *testing.T) {
-	ours, theirs := socketpair(t)
-	_ = theirs.Close() // by the end of the process
-	current := child(t, "true")
-	r := &Run{name: "launcher", children: held(t), socket: ours, current: current}
-	_, err := r.Execute(t.Context(), new(Request))
-	if !errors.Is(err, errdefs.ErrAborted) || err.Error() != "the launcher was killed: aborted" {
-		t.Errorf("Execute = %v, want that it was killed", err)
-	}
-	if err := isChild(current.Pid); err == nil {
-		t.Error("the process can be waited for, want that Execute did")
+// The first process may be killed, as for lack of memory, or fail, before it has read the whole request.
+func TestExecute_ProcessEndsAtOnce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fails bool
+		class error
+		want  string
+	}{
+		"killed": {false, errdefs.ErrAborted, "the launcher was killed: aborted"},
+		"failed": {true, unix.ENOMEM, "no room: cannot allocate memory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ours, theirs := socketpair(t)
+			var request Request
+			step := request.Call(unix.SYS_GETPID).OnError("no room")
+			if p := (&played{T: t, socket: theirs}); tc.fails {
+				p.write(messageFailed, uint32(unix.ENOMEM), step)
+			}
+			_ = theirs.Close() // by the end of the process
+			current := child(t, "true")
+			r := &Run{name: "launcher", children: held(t), socket: ours, current: current}
+			_, err := r.Execute(t.Context(), &request)
+			if !errors.Is(err, tc.class) || err.Error() != tc.want {
+				t.Errorf("Execute = %v, want %q", err, tc.want)
+			}
+			if err := isChild(current.Pid); err == nil {
+				t.Error("the process can be waited for, want that Execute did")
+			}
+		})
 	}
 }
 
