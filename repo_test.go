@@ -29,7 +29,7 @@ const (
 // layers lists the packages from the ground up. A package imports only from layers below its own.
 var layers = [][]string{
 	{
-		"pkg/idmap", "pkg/internal/hungfs", "pkg/internal/testx", "pkg/osthread",
+		"pkg/handover", "pkg/idmap", "pkg/internal/hungfs", "pkg/internal/testx", "pkg/osthread",
 		"pkg/protofield", "pkg/unixfile",
 	},
 	{"pkg/launcher/native"},
