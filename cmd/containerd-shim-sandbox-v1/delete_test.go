@@ -25,10 +25,10 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"sandbox.internal/shim/pkg/bootstrap"
 	"sandbox.internal/shim/pkg/cleanup"
+	"sandbox.internal/shim/pkg/handover"
 	"sandbox.internal/shim/pkg/ociruntime"
 	_ "sandbox.internal/shim/pkg/ociruntime/initreexec" // libcontainer runs this program with the argument "init"
 	"sandbox.internal/shim/pkg/options"
@@ -93,6 +94,8 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFu
 	switch f.action {
 	case "start":
 		return bootstrap.Start(f.Args, stdin, serve)
+	case handover.ActionCheck, handover.ActionTake:
+		return bootstrap.TakeOver(f.Args, stdin, f.action == handover.ActionCheck, load)
 	case "delete":
 		return deleteBundle(f, stdout, cleanup.Request{
 			Container: ociruntime.Remove, Pod: pod.Remove, Serves: bootstrap.Serves, Extensions: extensions(),

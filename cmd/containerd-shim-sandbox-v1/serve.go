@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/containerd/ttrpc"
@@ -34,70 +35,94 @@ const (
 	answerTimeout = 3 * time.Second
 )
 
-// serve answers on l until the shim has nothing left to do, or ctx ends. It owns and ends every goroutine of the
-// packages.
-func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
-	reaper := reaper.New()
-	reaperCtx, stopReaper := context.WithCancel(context.Background())
-	reaped := make(chan struct{})
-	go func() { reaper.Run(reaperCtx); close(reaped) }()
-	defer func() { stopReaper(); <-reaped }()
-	publisher := service.NewPublisher(d.Namespace, d.TTRPCAddress)
-	events := event.NewQueue(publisher.Publish)
-	host := stdio.NewHost(d.Namespace, reaper)
+// shim is the parts of a daemon.
+type shim struct {
+	d         bootstrap.Daemon
+	listener  idle.Listener
+	reaper    *reaper.Reaper
+	publisher *service.Publisher
+	events    *event.Queue
+	tasks     *task.Manager
+	pods      *sandbox.Controller
+	clients   *idle.Tracker
+	started   time.Time
+	upgrading sync.Mutex
+	ending    context.Context //nolint:containedctx // that of run: it ends with a signal to the shim
+}
+
+// serve answers on l until the shim has nothing left to do, or ctx ends.
+func serve(ctx context.Context, d bootstrap.Daemon, l idle.Listener) error {
+	return newShim(d, l).run(ctx)
+}
+
+func newShim(d bootstrap.Daemon, l idle.Listener) *shim {
+	s := &shim{d: d, listener: l, reaper: reaper.New(), started: time.Now()}
+	s.publisher = service.NewPublisher(d.Namespace, d.TTRPCAddress)
+	s.events = event.NewQueue(s.publisher.Publish)
+	host := stdio.NewHost(d.Namespace, s.reaper)
 	host.Umask = d.Umask
-	tasks := task.New(ociruntime.New(reaper), events, host, extensions()...)
-	defer tasks.Close()
-	tasks.KeepIndex(d.ID, d.Bundle, d.SocketPath, deleteAnswer)
-	pods := sandbox.New(tasks, func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {
+	s.tasks = task.New(ociruntime.New(s.reaper), s.events, host, extensions()...)
+	s.tasks.KeepIndex(d.ID, d.Bundle, d.SocketPath, deleteAnswer)
+	s.pods = sandbox.New(s.tasks, func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {
 		most, _ := limit.ParseSize(d.Options.MaxShmSize) // 0 if it is not set; pkg/options has checked it
-		r.MaxShmSize, r.Reaper = most, reaper
+		r.MaxShmSize, r.Reaper = most, s.reaper
 		return pod.Create(ctx, r, d.Thread)
 	})
-
 	memory := idle.OwnMemory()
-	clients := idle.NewTracker(idle.Config{
-		Done: tasks.Done(), NoClient: pods.ShutdownIdle,
+	s.clients = idle.NewTracker(idle.Config{
+		Done: s.tasks.Done(), NoClient: s.pods.ShutdownIdle,
 		// containerd runs `delete` next, which takes a shim with a socket for a running one.
 		Ends: func() { _ = l.Close() }, // tried again, and reported, by the caller
 		Quiet: func() {
 			memory.Trim()
 			// A containerd that cannot record the socket removes the bundle, and stays connected (core/runtime/v2/binary.go).
 			if _, err := os.Stat(d.Bundle); errors.Is(err, os.ErrNotExist) {
-				pods.ShutdownIdle()
+				s.pods.ShutdownIdle()
 			}
 		},
 	})
-	defer clients.Stop()
+	s.pods.Act = s.clients.Act
+	return s
+}
+
+// run serves. It owns and ends every goroutine of the packages.
+func (s *shim) run(ctx context.Context) error {
+	s.ending = ctx
+	reaperCtx, stopReaper := context.WithCancel(context.Background())
+	reaped := make(chan struct{})
+	go func() { s.reaper.Run(reaperCtx); close(reaped) }()
+	defer func() { stopReaper(); <-reaped }()
+	defer s.tasks.Close()
+	defer s.clients.Stop()
 	server, err := ttrpc.NewServer(
-		ttrpc.WithServerHandshaker(clients),
-		ttrpc.WithUnaryServerInterceptor(clients.Intercept(service.Intercept)),
+		ttrpc.WithServerHandshaker(s.clients),
+		ttrpc.WithUnaryServerInterceptor(s.clients.Intercept(service.Intercept)),
 	)
 	if err != nil {
 		return fmt.Errorf("make ttrpc server: %w", err)
 	}
-	service.Register(server, tasks, pods, d.Defaults, service.Shim{
-		Version: version, Started: time.Now(), Socket: d.SocketPath, Containerd: d.TTRPCAddress, Events: events,
-		Clients: clients.Clients,
+	service.Register(server, s.tasks, s.pods, s.d.Defaults, service.Shim{
+		Version: version, Started: s.started, Socket: s.d.SocketPath, Containerd: s.d.TTRPCAddress, Events: s.events,
+		Clients: s.clients.Clients, Upgrade: s.upgrade,
 	})
 	served := make(chan error, 1)
 	go func() { //nolint:gosec // its context is no request's: it serves them all, and ends with the listener or Shutdown
-		served <- server.Serve(context.Background(), l)
+		served <- server.Serve(context.Background(), s.clients.Listen(s.listener))
 	}()
-	warmUp(reaper)
+	warmUp(s.reaper)
 
 	select {
-	case <-tasks.Done():
+	case <-s.tasks.Done():
 	case <-ctx.Done():
 		// Callers may have timed out; finish the stop.
-		err = errors.Join(ctx.Err(), tasks.StopContainers())
+		err = errors.Join(ctx.Err(), s.tasks.StopContainers())
 	case err = <-served:
 		served <- nil // so that the end below does not wait for a second answer
 		if err = unlessClosed(err); err != nil {
-			err = fmt.Errorf("accept calls on %s: %w", d.SocketPath, err)
+			err = fmt.Errorf("accept calls on %s: %w", s.d.SocketPath, err)
 		}
 	}
-	return errors.Join(err, shutDown(clients, server, served, events, publisher))
+	return errors.Join(err, shutDown(s.clients, server, served, s.events, s.publisher))
 }
 
 // warmUp runs the probe of package os for pidfds, which starts a child, 0.3 ms.

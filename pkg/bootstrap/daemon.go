@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"path"
@@ -31,6 +30,7 @@ import (
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/idle"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/osthread"
 )
@@ -62,21 +62,14 @@ type Args struct {
 }
 
 // ServeFunc serves a listener, which it may close, until the shim has nothing left to do.
-type ServeFunc func(context.Context, Daemon, net.Listener) error
-
-// runDaemon runs serve on another goroutine, since this one keeps the main thread for pods. It owns l. Errors go to
-// the log: containerd already has its answer (docs/decisions/0009).
-func runDaemon(d Daemon, l *listener, serve ServeFunc) error {
-	return osthread.Main(func(t *osthread.Thread) error {
-		d.Thread, d.Umask = t, unix.Umask(umask)
-		return runServe(d, l, serve)
-	})
-}
+type ServeFunc func(context.Context, Daemon, idle.Listener) error
 
 // dropSignals drops SIGPIPE of a peer that hung up, and the SIGHUP that the kernel sends to a stopped shim when start
 // ends (setpgid(2)). Programs that the shim executes would inherit ignored signals.
 func dropSignals() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGHUP) }
 
+// runServe runs serve on a goroutine that is not on the main thread, which is for pods. It owns l. Errors go to the
+// log: containerd already has its answer (docs/decisions/0009).
 func runServe(d Daemon, l *listener, serve ServeFunc) (err error) {
 	defer logToFifo(d.Bundle, d.Args)()
 	defer func() {
@@ -88,14 +81,6 @@ func runServe(d Daemon, l *listener, serve ServeFunc) (err error) {
 		}
 	}()
 	defer l.Close() //nolint:errcheck // serve may have closed it
-	// Orphans of a container without a PID namespace become children of the shim, where Delete finds them.
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become subreaper: %w", err)
-	}
-	// The bundle may be removed before the group's other containers.
-	if err := os.Chdir("/"); err != nil {
-		return err
-	}
 	ctx, stop := watchSignals()
 	defer stop()
 	err = serve(ctx, d, l)
@@ -103,6 +88,21 @@ func runServe(d Daemon, l *listener, serve ServeFunc) (err error) {
 		return nil
 	}
 	return err
+}
+
+// initial is serve in a process that has not served yet. What it sets stays for a successor (execve(2)).
+func initial(serve ServeFunc) ServeFunc {
+	return func(ctx context.Context, d Daemon, l idle.Listener) error {
+		// Orphans of a container without a PID namespace become children of the shim, where Delete finds them.
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("become subreaper: %w", err)
+		}
+		// The bundle may be removed before the group's other containers.
+		if err := os.Chdir("/"); err != nil {
+			return err
+		}
+		return serve(ctx, d, l)
+	}
 }
 
 // watchSignals returns a context that ends at SIGTERM or SIGINT. SIGUSR1 logs the stacks of all goroutines. stop ends
@@ -162,12 +162,17 @@ func initDaemon(d Daemon) error {
 	} {
 		_ = os.Setenv(name, value) // fails only for a NUL, which no argument has
 	}
-	args := []string{Program, "-namespace", d.Namespace, "-id", d.ID, "-address", d.Address}
-	if d.Debug {
+	showArgs(append([]string{Program}, daemonArgs(d.Args)...))
+	return nil
+}
+
+// daemonArgs are the arguments of the daemon, which ps shows.
+func daemonArgs(a Args) []string {
+	args := []string{"-namespace", a.Namespace, "-id", a.ID, "-address", a.Address}
+	if a.Debug {
 		args = append(args, "-debug")
 	}
-	showArgs(args)
-	return nil
+	return args
 }
 
 // checkDetached returns why detach.c has not split this process off.

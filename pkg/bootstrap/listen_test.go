@@ -19,6 +19,7 @@ import (
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/idle"
 	"sandbox.internal/shim/pkg/internal/testx"
 )
 
@@ -125,10 +126,10 @@ func setBacklog(t *testing.T, l *listener, n int) {
 
 // scriptedListener fails with each of its errors and then gives one end of a pipe.
 type scriptedListener struct {
-	net.Listener // nothing but Accept and Close is called
-	errs         []error
-	accepts      int
-	closed       atomic.Bool
+	idle.Listener // nothing but Accept and Close is called
+	errs          []error
+	accepts       int
+	closed        atomic.Bool
 }
 
 func (l *scriptedListener) Accept() (net.Conn, error) {

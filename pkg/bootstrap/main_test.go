@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,6 +20,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/idle"
 	"sandbox.internal/shim/pkg/options"
 )
 
@@ -88,7 +88,7 @@ type report struct {
 }
 
 // playServe is serve of a daemon in a test.
-func playServe(ctx context.Context, d Daemon, l net.Listener) error {
+func playServe(ctx context.Context, d Daemon, l idle.Listener) error {
 	if err := writeReport(d); err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/status"
 
+	"sandbox.internal/shim/pkg/idle"
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
@@ -125,15 +126,28 @@ func bind(path string) (*listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bind socket %s: %w", path, err)
 	}
-	var l net.Listener
+	var l *listener
 	if err = unix.Listen(fd, unix.SOMAXCONN); err == nil {
-		l, err = net.FileListener(f)
+		l, err = newListener(f)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen on socket %s: %w", path, err), unixfile.Remove(path))
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(true) //nolint:forcetypeassert // of a Unix socket
-	return &listener{l}, nil
+	return l, nil
+}
+
+// newListener returns a listener with a duplicate of f, which removes the file of the socket.
+func newListener(f *os.File) (*listener, error) {
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	unixListener, ok := l.(*net.UnixListener)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("listen on a %T: %w", l, errdefs.ErrInvalidArgument), l.Close())
+	}
+	unixListener.SetUnlinkOnClose(true)
+	return &listener{unixListener}, nil
 }
 
 // removeUnheard removes a socket without a listener, or returns ErrAlreadyExists. The caller has the directory's lock.
@@ -157,17 +171,17 @@ func removeUnheard(ctx context.Context, path string) error {
 
 // listener is the daemon's socket. Its first Close removes the file before it ends the listener: until then no start
 // replaces the file. It is a pointer, since ttrpc has listeners in a map.
-type listener struct{ net.Listener }
+type listener struct{ idle.Listener }
 
 // Bounds on the doubling wait after an error of accept. containerd waits 2 s for a State.
 const firstAccept, lastAccept = time.Millisecond, 100 * time.Millisecond
 
-// Accept implements net.Listener. An error other than that of a close is temporary, such as ENOMEM, and would end the
-// ttrpc server. Only the first of a row is logged.
+// Accept implements net.Listener. An error other than that of a close or a deadline is temporary, such as ENOMEM, and
+// would end the ttrpc server. Only the first of a row is logged.
 func (l *listener) Accept() (net.Conn, error) {
 	for wait := firstAccept; ; wait = min(2*wait, lastAccept) {
 		conn, err := l.Listener.Accept()
-		if err == nil || errors.Is(err, net.ErrClosed) {
+		if err == nil || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 			return conn, err
 		}
 		if wait == firstAccept {

@@ -31,6 +31,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/osthread"
 )
 
 // startTimeout bounds start after the end of its input. containerd sets no bound.
@@ -47,7 +48,10 @@ func Start(a Args, stdin *os.File, serve ServeFunc) error {
 	if l == nil {
 		return nil // containerd has the address of another daemon
 	}
-	return runDaemon(d, l, serve)
+	return osthread.Main(func(t *osthread.Thread) error {
+		d.Thread, d.Umask = t, unix.Umask(umask)
+		return runServe(d, l, initial(serve))
+	})
 }
 
 // begin performs `start` up to the answer to containerd. The listener is nil if another daemon's address is the

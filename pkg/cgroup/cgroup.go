@@ -44,6 +44,9 @@ func New(paths map[string]string) *Cgroup {
 	return c
 }
 
+// Paths returns the argument of New.
+func (c *Cgroup) Paths() map[string]string { return maps.Clone(c.paths) }
+
 // Unified reports whether the cgroup is on v2, where all controllers share one directory.
 func (c *Cgroup) Unified() bool { return c.unified }
 

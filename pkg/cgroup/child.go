@@ -25,16 +25,10 @@ var childHierarchies = []string{"", "freezer", "pids", "cpuacct", "memory"}
 // MakeChild makes a child cgroup without limits. On v2 it has the controllers that Delegate enables. A name that is
 // taken gives errdefs.ErrAlreadyExists.
 func (c *Cgroup) MakeChild(name string) (*Cgroup, error) {
-	paths := make(map[string]string)
-	for _, controller := range childHierarchies {
-		if dir := c.paths[controller]; dir != "" {
-			paths[controller] = filepath.Join(dir, name)
-		}
-	}
-	if len(paths) == 0 {
+	child := c.Child(name)
+	if child.IsNone() {
 		return nil, fmt.Errorf("make cgroup %s: no hierarchy to make it in: %w", name, errdefs.ErrFailedPrecondition)
 	}
-	child := New(paths)
 	for i, dir := range child.dirs {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			for _, made := range child.dirs[:i] {
@@ -47,6 +41,17 @@ func (c *Cgroup) MakeChild(name string) (*Cgroup, error) {
 		}
 	}
 	return child, nil
+}
+
+// Child returns the child that MakeChild makes.
+func (c *Cgroup) Child(name string) *Cgroup {
+	paths := make(map[string]string)
+	for _, controller := range childHierarchies {
+		if dir := c.paths[controller]; dir != "" {
+			paths[controller] = filepath.Join(dir, name)
+		}
+	}
+	return New(paths)
 }
 
 // ChildPaths returns the paths of c for a process in child, which MakeChild made with this name.

@@ -23,8 +23,9 @@ type OOMWatch struct {
 	source oomSource // nil when there is nothing to watch
 	waiter sync.WaitGroup
 
-	mu   sync.Mutex // held over read and notify, so that Check waits for a report in progress
-	last uint64     // number of kills at the last look
+	mu sync.Mutex // held over read and notify, so that Check waits for a report in progress
+	// +checklocks:mu
+	last uint64 // number of kills at the last look
 }
 
 // oomSource is where one cgroup version counts OOM kills. The caller serialises calls of kills and killsAtMost.
@@ -39,11 +40,20 @@ type oomSource interface {
 	close()
 }
 
-// WatchOOM starts a watch, which the caller must Stop. It calls notify for each increase of oom_kill, nested cgroups
-// included, from its goroutine, Check or Stop, never concurrently. notify must not call the watch.
+// WatchOOM is OpenOOMWatch and Begin.
+func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
+	w, err := c.OpenOOMWatch(notify)
+	if err == nil {
+		w.Begin()
+	}
+	return w, err
+}
+
+// OpenOOMWatch opens a watch, which the caller must Begin and Stop. It calls notify for each increase of oom_kill,
+// nested cgroups included, from its goroutine, Check or Stop, never concurrently. notify must not call the watch.
 //
 // Without memory controller the watch does nothing. A cgroup that is gone gives errdefs.ErrNotFound.
-func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
+func (c *Cgroup) OpenOOMWatch(notify func()) (*OOMWatch, error) {
 	w := &OOMWatch{notify: notify}
 	dir := c.Path("memory")
 	if dir == "" {
@@ -66,8 +76,45 @@ func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 		return nil, fmt.Errorf("watch OOM kills of cgroup %s: %w", c, classify(err))
 	}
 	w.source = source
-	w.waiter.Go(func() { source.await(w.Check) }) // ends when Stop closes the source; Stop joins it
 	return w, nil
+}
+
+// Begin starts the watch.
+func (w *OOMWatch) Begin() {
+	if w.source != nil {
+		w.waiter.Go(func() { w.source.await(w.Check) }) // ends when Stop closes the source; Stop joins it
+	}
+}
+
+// OOMState is what a watch hands over to that of a successor.
+type OOMState struct {
+	Last   uint64
+	Others uint64 `json:",omitempty"`
+}
+
+// Freeze keeps the watch from reporting until thaw, and returns its state.
+//
+// +checklocksignore: thaw unlocks
+func (w *OOMWatch) Freeze() (s OOMState, thaw func()) {
+	w.mu.Lock()
+	s.Last = w.last
+	if e, ok := w.source.(*memoryEvents); ok {
+		s.Others = e.others
+	}
+	return s, func() { w.mu.Unlock() }
+}
+
+// Restore has a watch that has not begun report the kills since s.
+func (w *OOMWatch) Restore(s OOMState) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last = s.Last
+	switch source := w.source.(type) {
+	case *memoryEvents:
+		source.others = s.Others
+	case *oomControl:
+		source.wait = firstRead // the former watch may have had the signal
+	}
 }
 
 // Check reads the counter and reports an increase before it returns. The kernel counts a kill before it sends SIGKILL,
@@ -172,6 +219,7 @@ const (
 type oomControl struct {
 	dir   string
 	event *os.File
+	wait  time.Duration // until the first look; 0: until the first signal
 }
 
 func openOOMControl(dir string) (oomSource, error) {
@@ -213,7 +261,7 @@ func (c *oomControl) killsAtMost() (uint64, error) { return 0, unix.ENODEV }
 
 func (c *oomControl) await(check func()) {
 	var buf [8]byte // an eventfd is read eight bytes at a time
-	for wait := time.Duration(0); ; {
+	for wait := c.wait; ; {
 		var deadline time.Time
 		if wait > 0 {
 			deadline = time.Now().Add(wait)

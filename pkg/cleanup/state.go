@@ -154,6 +154,27 @@ func (x *Index) saveLocked() error {
 	return nil
 }
 
+// SavedIndex is an Index in the state for a successor.
+type SavedIndex struct {
+	ID     string
+	Bundle string
+	State  State
+}
+
+// Save returns the Index for a successor. Nothing is written meanwhile.
+func (x *Index) Save() SavedIndex {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return SavedIndex{x.id, x.bundle, x.state}
+}
+
+// Restore comes after SetShim.
+func (x *Index) Restore(s SavedIndex) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.id, x.bundle, x.state = s.ID, s.Bundle, s.State
+}
+
 // LeaveAnswer leaves the answer for the delete command (pkg/bootstrap/delete.c) in the bundle of a removed container
 // or pod: the socket's path if the shim has nothing else, or "", a zero byte, and the output.
 func (x *Index) LeaveAnswer(bundle string, s State) {

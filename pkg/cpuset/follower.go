@@ -101,8 +101,7 @@ func (f *follower) write(r resource, set Set) error {
 
 // notifyApplied calls Apply with the assignment that reconcile wrote, unless Apply took it already.
 func (f *follower) notifyApplied(ctx context.Context) error {
-	taken := f.applied != nil && f.applied.CPUs == f.state.CPUs && f.applied.Mems == f.state.Mems
-	if taken || f.Apply == nil {
+	if f.isApplied() || f.Apply == nil {
 		return nil
 	}
 	if err := f.Apply(ctx, f.state.CPUs, f.state.Mems); err != nil {
@@ -110,6 +109,10 @@ func (f *follower) notifyApplied(ctx context.Context) error {
 	}
 	f.applied = new(f.state)
 	return nil
+}
+
+func (f *follower) isApplied() bool {
+	return f.applied != nil && f.applied.CPUs == f.state.CPUs && f.applied.Mems == f.state.Mems
 }
 
 // recordResult keeps and, if it differs from the last one, logs the result of a reconciliation.

@@ -26,6 +26,7 @@ type Hook struct {
 	id         string
 	// The container has a cpuset of its own, or gets one by the update under way. Calls are one at a time.
 	pinned, pinning bool
+	former          *SavedFollower // until Resumed
 }
 
 // NewHook returns the hook of a container that follows the first of sources, parsed from source, that exists.
@@ -63,12 +64,7 @@ func (h *Hook) Created(ctx context.Context, c process.RuntimeContainer, _ proces
 	err := fmt.Errorf("cpuset source %q: none of the list applies to container %q: "+
 		"those with {alloc} or {task} need an id made by Nomad; add another: %w", h.source.Text, h.id, errdefs.ErrNotFound)
 	for _, source := range h.sources {
-		err = h.reconciler.Add(ctx, Request{
-			ID: h.id, Source: source, Dir: c.Cgroup().Path("cpuset"), Mems: h.mems,
-			Apply: func(ctx context.Context, cpus, mems Set) error {
-				return c.KeepCPUSet(ctx, cpus.String(), mems.String())
-			},
-		})
+		err = h.reconciler.Add(ctx, h.request(c, source))
 		if !errdefs.IsNotFound(err) {
 			break
 		}
@@ -80,6 +76,44 @@ func (h *Hook) Created(ctx context.Context, c process.RuntimeContainer, _ proces
 		return fmt.Errorf("%s: %w", h.source.Key, err)
 	}
 	return nil
+}
+
+func (h *Hook) request(c process.RuntimeContainer, source string) Request {
+	return Request{
+		ID: h.id, Source: source, Dir: c.Cgroup().Path("cpuset"), Mems: h.mems,
+		Apply: func(ctx context.Context, cpus, mems Set) error {
+			return c.KeepCPUSet(ctx, cpus.String(), mems.String())
+		},
+	}
+}
+
+// SavedHook is what the hook of a successor has to know.
+type SavedHook struct {
+	Source  settings.Value
+	Sources []string
+	Mems    bool
+	Pinned  bool
+	Follows *SavedFollower // nil: the container does not
+}
+
+// Save returns the state for a successor.
+func (h *Hook) Save() SavedHook {
+	return SavedHook{h.source, h.sources, h.mems, h.pinned, h.reconciler.saved(h.id)}
+}
+
+// RestoreHook returns the hook of a state. The container follows from Resumed on.
+func RestoreHook(r *Reconciler, mode cgroups.CGMode, id string, s SavedHook) *Hook {
+	h := NewHook(r, mode, s.Source, s.Sources, s.Mems)
+	h.id, h.pinned, h.former = id, s.Pinned, s.Follows
+	return h
+}
+
+// Resumed implements [process.Resumer].
+func (h *Hook) Resumed(c process.RuntimeContainer) {
+	if h.former != nil {
+		h.reconciler.restore(h.request(c, ""), *h.former)
+		h.former = nil
+	}
 }
 
 // BeforeUpdate implements [process.CPUSet]. A cpuset that r sets is kept.

@@ -89,6 +89,62 @@ func (r *Reconciler) add(ctx context.Context, f *follower) error {
 	return nil
 }
 
+// SavedFollower is a container that follows, in the state for a successor.
+type SavedFollower struct {
+	Source     string // State.Source
+	CPUs, Mems string
+	Writes     int
+	Pinned     bool
+	Own        uint64 // inode of the container's cgroup
+	Applied    bool   // Apply took CPUs and Mems
+}
+
+// Freeze waits for the end of a reconciliation, after which none begins until thaw. When ctx ends first, the error is
+// errdefs.ErrUnavailable.
+func (r *Reconciler) Freeze(ctx context.Context) (thaw func(), err error) {
+	select {
+	case r.cgroupLock <- struct{}{}:
+		return func() { <-r.cgroupLock }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("under way: CPUs of a container follow their source: %w", errdefs.ErrUnavailable)
+	}
+}
+
+// saved returns the state of a container of a frozen Reconciler for a successor, or nil if the container does not
+// follow. The successor assigns anew what has changed meanwhile.
+func (r *Reconciler) saved(id string) *SavedFollower {
+	f := r.followers[id]
+	if f == nil {
+		return nil
+	}
+	return &SavedFollower{
+		Source: f.state.Source, CPUs: f.state.CPUs.String(), Mems: f.state.Mems.String(), Writes: f.state.Writes,
+		Pinned: f.state.Pinned, Own: f.own, Applied: f.isApplied(),
+	}
+}
+
+// restore lets a container follow as it did in a former program.
+func (r *Reconciler) restore(c Request, s SavedFollower) {
+	cpus, err := Parse(s.CPUs)
+	mems, memsErr := Parse(s.Mems)
+	if err = errors.Join(err, memsErr); err != nil {
+		log.L.WithError(err).WithField("container", c.ID).Error("CPUs that a former program assigned")
+	}
+	f := &follower{Request: c, own: s.Own, state: State{
+		Source: s.Source, CPUs: cpus, Mems: mems, Writes: s.Writes, Pinned: s.Pinned,
+	}}
+	if s.Applied {
+		f.applied = new(f.state)
+	}
+	r.change(func() {
+		r.followers[c.ID] = f
+		r.states.Store(c.ID, f.state)
+		if !s.Pinned {
+			r.updateWatches()
+		}
+	})
+}
+
 // Remove stops a container from following. It does nothing for an unknown id.
 func (r *Reconciler) Remove(id string) {
 	r.change(func() {

@@ -44,18 +44,23 @@ type Queue struct {
 	ctx     context.Context //nolint:containedctx // ends with the publishing goroutine
 	cancel  context.CancelFunc
 	stopped chan struct{} // closed when the publishing goroutine has ended
-	flushed chan struct{} // has an element after a Flush that the publisher has not seen
+	flushed chan struct{} // has an element after a Flush or a Freeze that the publisher has not seen
 
 	mu sync.Mutex
 	// +checklocks:mu
 	changed sync.Cond // list, closed or taken has changed
-	list    []stamped
+	// +checklocks:mu
+	list []stamped
 	// +checklocks:mu
 	closed bool
 	// +checklocks:mu
 	taken int // number of events that have left the list
 	// +checklocks:mu
 	problem error // of the last attempt at the first event of the list
+	// +checklocks:mu
+	frozen bool // no attempt begins
+	// +checklocks:mu
+	sending bool // an attempt is under way
 }
 
 type stamped struct {
@@ -87,6 +92,8 @@ func (q *Queue) Put(e Event) {
 }
 
 // mergesLocked reports whether e is an OOM kill, and one of its container waits that no exit of the container follows.
+//
+// +checklocks:q.mu
 func (q *Queue) mergesLocked(e Event) bool {
 	kill, ok := e.(TaskOOM)
 	if !ok {
@@ -110,10 +117,7 @@ func (q *Queue) mergesLocked(e Event) bool {
 // Flush returns when the receiver has all events that were put before, or ctx ends. A receiver that was away is tried
 // again immediately.
 func (q *Queue) Flush(ctx context.Context) error {
-	select {
-	case q.flushed <- struct{}{}:
-	default: // the publisher has not seen the last Flush
-	}
+	q.hurry()
 	defer context.AfterFunc(ctx, q.wake)()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -123,6 +127,14 @@ func (q *Queue) Flush(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// hurry ends the wait before the next attempt.
+func (q *Queue) hurry() {
+	select {
+	case q.flushed <- struct{}{}:
+	default: // the publisher has not seen the last one
+	}
 }
 
 func (q *Queue) wake() {
@@ -177,7 +189,7 @@ func (q *Queue) run() {
 	defer q.cancel()
 	for {
 		q.mu.Lock()
-		for len(q.list) == 0 && !q.closed {
+		for len(q.list) == 0 && !q.closed || q.frozen {
 			q.changed.Wait()
 		}
 		if len(q.list) == 0 {
@@ -185,11 +197,19 @@ func (q *Queue) run() {
 			return
 		}
 		first := q.list[0]
+		q.sending = true
 		q.mu.Unlock()
-		if !q.send(first) {
-			return
-		}
+		sent := q.send(first)
 		q.mu.Lock()
+		q.sending = false
+		q.changed.Broadcast()
+		if !sent {
+			q.mu.Unlock()
+			if q.ctx.Err() != nil {
+				return
+			}
+			continue
+		}
 		q.list[0] = stamped{} // release the event, since the array behind the slice stays
 		if q.list = q.list[1:]; len(q.list) == 0 {
 			q.list = nil
@@ -201,7 +221,8 @@ func (q *Queue) run() {
 	}
 }
 
-// send tries an event until the receiver takes or rejects it. It reports false if the queue's context ends first.
+// send tries an event until the receiver takes or rejects it. It reports false if the queue's context ends first, or
+// the queue is frozen.
 func (q *Queue) send(s stamped) bool {
 	event := log.L.WithField("event", fmt.Sprintf("%T", s.event))
 	for tries, wait := 1, firstRetry; q.ctx.Err() == nil; tries++ {
@@ -220,15 +241,27 @@ func (q *Queue) send(s stamped) bool {
 		q.mu.Lock()
 		q.problem = err
 		q.mu.Unlock()
+		if q.isFrozen() {
+			return false
+		}
 		select {
 		case <-time.After(wait):
 			wait = min(2*wait, lastRetry)
 		case <-q.flushed:
 			wait = firstRetry
+			if q.isFrozen() {
+				return false
+			}
 		case <-q.ctx.Done():
 		}
 	}
 	return false
+}
+
+func (q *Queue) isFrozen() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.frozen
 }
 
 // Event is one of the Task types of this package, by value. The fields are those of containerd's api/events/task.proto.

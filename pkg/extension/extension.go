@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 
+	"sandbox.internal/shim/pkg/handover"
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
@@ -39,8 +40,62 @@ type Part struct {
 	Inspect    func(*inspect.ContainerInfo)
 	// Record returns CleanUp's JSON record. It is called before Prepare, and again after Created.
 	Record func() any
+	// State is what a successor of this program has to know to undo what Hook did; nil: nothing.
+	State State
 
 	name string
+}
+
+// State is handed over from a part to that of a successor, which List.New made of the same settings.
+type State interface {
+	// Save returns what Restore is to have, as a value for JSON. From then on nothing changes until thaw.
+	Save(h *handover.Saver) (state any, thaw func())
+	// Restore takes the place of the hook's Prepare and Created. If the hook is a process.Resumer, it does nothing before
+	// Resumed.
+	Restore(l *handover.Loader, state json.RawMessage, c *process.Config) error
+}
+
+// Resumed implements [process.Resumer].
+func (p *Part) Resumed(c process.RuntimeContainer) {
+	if r, ok := p.Hook.(process.Resumer); ok {
+		r.Resumed(c)
+	}
+}
+
+// Save returns the states of parts by the names of their extensions, which stay as they are until thaw.
+func Save(parts []*Part, h *handover.Saver) (states map[string]json.RawMessage, thaw func(), err error) {
+	states = map[string]json.RawMessage{}
+	var thaws []func()
+	thaw = func() {
+		for _, one := range thaws {
+			one()
+		}
+	}
+	for _, p := range parts {
+		if p.State == nil {
+			continue
+		}
+		state, one := p.State.Save(h)
+		thaws = append(thaws, one)
+		if states[p.name], err = json.Marshal(state); err != nil {
+			thaw()
+			return nil, nil, fmt.Errorf("state of %s: %w", p.name, err)
+		}
+	}
+	return states, thaw, nil
+}
+
+// Restore gives parts the states of Save.
+func Restore(parts []*Part, l *handover.Loader, states map[string]json.RawMessage, c *process.Config) error {
+	for _, p := range parts {
+		if p.State == nil {
+			continue
+		}
+		if err := p.State.Restore(l, states[p.name], c); err != nil {
+			return fmt.Errorf("state of %s: %w", p.name, err)
+		}
+	}
+	return nil
 }
 
 // Left is a container whose shim is dead.

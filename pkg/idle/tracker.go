@@ -8,17 +8,13 @@ package idle
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"path"
 	"sync"
 	"time"
 
-	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -60,39 +56,82 @@ type Tracker struct {
 	quiet     *time.Timer // runs from the last call on
 
 	mu      sync.Mutex
-	changed sync.Cond // conns, calls or ends has changed
-	conns   int       // open
-	calls   int       // under way
-	ends    int       // of these, those that end the shim, and wait for the others
+	changed sync.Cond // something below has changed
+	// +checklocks:mu
+	conns map[*trackedConn]struct{}
+	calls int // under way
+	// +checklocks:mu
+	methods map[string]int // of these
+	ends    int            // of these, those that end the shim, and wait for the others
 	// +checklocks:mu
 	quietTime time.Duration // of the next call
 	// +checklocks:mu
 	late func() // not nil once Drain has seen the last answer: called for each later call
+
+	// +checklocks:mu
+	frozen bool // nothing is read, accepted or begun
+	// +checklocks:mu
+	acting int // NoClient and Quiet under way
+	// +checklocks:mu
+	accepting bool // an accept is under way
+	// +checklocks:mu
+	former []*trackedConn // connections of the former program that the server does not have yet
 }
 
 // NewTracker returns a Tracker with nobody connected.
 func NewTracker(c Config) *Tracker {
-	t := &Tracker{config: c, handshake: ttrpc.UnixSocketRequireSameUser(), quietTime: firstQuiet}
+	t := &Tracker{
+		config: c, handshake: ttrpc.UnixSocketRequireSameUser(),
+		conns: map[*trackedConn]struct{}{}, methods: map[string]int{}, quietTime: firstQuiet,
+	}
 	t.changed.L = &t.mu
 	t.noClient = time.AfterFunc(noClientTimeout, func() {
 		if t.Clients() == 0 {
-			c.NoClient()
+			t.Act(c.NoClient)
 		}
 	})
 	t.quiet = time.AfterFunc(firstQuiet, func() {
 		t.mu.Lock()
 		t.quietTime = laterQuiet
 		t.mu.Unlock()
-		c.Quiet()
+		t.Act(c.Quiet)
 	})
 	return t
+}
+
+// Act calls f, unless the tracker is frozen, after which the timers start anew.
+func (t *Tracker) Act(f func()) {
+	t.mu.Lock()
+	frozen := t.frozen
+	if !frozen {
+		t.acting++
+	}
+	t.mu.Unlock()
+	if frozen {
+		return
+	}
+	f()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.acting--
+	t.changed.Broadcast()
 }
 
 // Clients returns how many connections are open.
 func (t *Tracker) Clients() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.conns
+	return len(t.conns)
+}
+
+// Start starts the timers again.
+func (t *Tracker) Start() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.conns) == 0 {
+		t.noClient.Reset(noClientTimeout)
+	}
+	t.quiet.Reset(t.quietTime)
 }
 
 // Stop ends the timers.
@@ -101,23 +140,43 @@ func (t *Tracker) Stop() {
 	t.quiet.Stop()
 }
 
-// Handshake implements ttrpc.Handshaker.
+// Handshake implements ttrpc.Handshaker, for connections that [Tracker.Listen] accepted.
 func (t *Tracker) Handshake(ctx context.Context, conn net.Conn) (net.Conn, any, error) {
-	conn, info, err := t.handshake.Handshake(ctx, conn)
-	if err != nil {
-		return conn, info, err
+	c, ok := conn.(*trackedConn)
+	if !ok {
+		return nil, nil, fmt.Errorf("connection %T is not tracked", conn)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.conns++
-	t.noClient.Stop()
-	return &trackedConn{Conn: conn, closed: sync.OnceFunc(t.connClosed)}, info, nil
+	_, info, err := t.handshake.Handshake(ctx, c.Conn)
+	return c, info, err
 }
 
-func (t *Tracker) connClosed() {
+// Listen returns l with its connections tracked.
+func (t *Tracker) Listen(l Listener) net.Listener { return &listener{l, t} }
+
+// accepted notes the end of an accept, and tracks conn, unless it is nil.
+func (t *Tracker) accepted(conn net.Conn) *trackedConn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.conns--; t.conns == 0 {
+	t.accepting = false
+	t.changed.Broadcast()
+	if conn == nil {
+		return nil
+	}
+	return t.trackLocked(conn)
+}
+
+// +checklocks:t.mu
+func (t *Tracker) trackLocked(conn net.Conn) *trackedConn {
+	c := &trackedConn{Conn: conn, tracker: t, writes: make(chan struct{}, 1)}
+	t.conns[c] = struct{}{}
+	t.noClient.Stop()
+	return c
+}
+
+func (t *Tracker) connClosed(c *trackedConn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if delete(t.conns, c); len(t.conns) == 0 {
 		t.noClient.Reset(noClientTimeout)
 	}
 	t.changed.Broadcast()
@@ -130,14 +189,15 @@ func (t *Tracker) Intercept(next ttrpc.UnaryServerInterceptor) ttrpc.UnaryServer
 		ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, call ttrpc.Method,
 	) (any, error) {
 		poll := isPoll(info.FullMethod)
-		if late := t.count(1, poll); late != nil {
+		method := path.Base(info.FullMethod)
+		if late := t.count(1, method, poll); late != nil {
 			late()
 			<-ctx.Done() // with the connection
 			return nil, ctx.Err()
 		}
-		defer func() { t.count(-1, poll) }()
+		defer func() { t.count(-1, method, poll) }()
 		answer, err := next(ctx, unmarshal, info, call)
-		if name := path.Base(info.FullMethod); name == "Shutdown" || name == "ShutdownSandbox" {
+		if method == "Shutdown" || method == "ShutdownSandbox" {
 			select {
 			case <-t.config.Done:
 				t.awaitOthers(ctx)
@@ -150,11 +210,12 @@ func (t *Tracker) Intercept(next ttrpc.UnaryServerInterceptor) ttrpc.UnaryServer
 }
 
 // count adds n to the calls under way, unless Drain has seen the last one.
-func (t *Tracker) count(n int, poll bool) (late func()) {
+func (t *Tracker) count(n int, method string, poll bool) (late func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.late == nil {
 		t.calls += n
+		t.methods[method] += n
 	}
 	if !poll {
 		t.quiet.Reset(t.quietTime)
@@ -186,7 +247,7 @@ func (t *Tracker) Drain(ctx context.Context, late func()) {
 		t.late = late
 		short, cancel := context.WithTimeout(ctx, hangUpTimeout)
 		defer cancel()
-		t.awaitLocked(short, func() bool { return t.conns == 0 })
+		t.awaitLocked(short, func() bool { return len(t.conns) == 0 }) // +checklocksignore: called with t.mu
 	}
 }
 
@@ -200,49 +261,4 @@ func (t *Tracker) awaitLocked(ctx context.Context, done func() bool) {
 	for !done() && ctx.Err() == nil {
 		t.changed.Wait()
 	}
-}
-
-// trackedConn is a connection that reports when it is closed.
-type trackedConn struct {
-	net.Conn
-	closed func()
-}
-
-// Read ends the connection on any error that is not temporary: ttrpc would stop reading but keep it, and each call on
-// it would hang.
-func (c *trackedConn) Read(b []byte) (int, error) {
-	n, err := again(c.Conn.Read, b)
-	if errno := unix.Errno(0); errors.As(err, &errno) && errno != unix.ECONNRESET {
-		log.L.WithError(err).Error("a client's connection ends")
-		err = fmt.Errorf("%w: %w", err, io.ErrUnexpectedEOF)
-	}
-	return n, err
-}
-
-// Write hides that the peer has gone. Otherwise ttrpc would drop what the peer sent before that has not been read yet,
-// such as the end of a stdin; reading reports the end after that.
-func (c *trackedConn) Write(b []byte) (int, error) {
-	n, err := again(c.Conn.Write, b)
-	if errors.Is(err, unix.EPIPE) {
-		return len(b), nil
-	}
-	return n, err
-}
-
-// again calls transfer, which reads or writes b, until it no longer fails for lack of memory, or that has lasted for
-// half a second. containerd considers a shim dead if its connection ends, and kills its containers.
-func again(transfer func([]byte) (int, error), b []byte) (done int, err error) {
-	for wait := time.Millisecond; ; wait *= 2 {
-		n, err := transfer(b[done:])
-		done += n
-		if wait > time.Second/2 || !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ENOBUFS) {
-			return done, err
-		}
-		<-time.After(wait)
-	}
-}
-
-func (c *trackedConn) Close() error {
-	c.closed()
-	return c.Conn.Close()
 }

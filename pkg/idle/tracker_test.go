@@ -41,7 +41,7 @@ func connect(t *testing.T, tr *Tracker) net.Conn {
 	tr.handshake = pass{}
 	mine, theirs := net.Pipe()
 	t.Cleanup(func() { _ = theirs.Close() }) // one end is enough
-	conn, _, err := tr.Handshake(t.Context(), mine)
+	conn, _, err := tr.Handshake(t.Context(), tr.accepted(mine))
 	testx.Must(t, err)
 	return conn
 }
@@ -93,11 +93,11 @@ func TestHandshake_RefusesWhatIsNoUnixSocket(t *testing.T) {
 	defer tr.Stop()
 	mine, theirs := net.Pipe()
 	defer theirs.Close()
-	if _, _, err := tr.Handshake(t.Context(), mine); err == nil {
+	if _, _, err := tr.Handshake(t.Context(), tr.accepted(mine)); err == nil {
 		t.Error("a pipe was let through")
 	}
-	if tr.conns != 0 {
-		t.Errorf("conns = %d, want 0", tr.conns)
+	if _, _, err := tr.Handshake(t.Context(), mine); err == nil {
+		t.Error("a connection that is not tracked was let through")
 	}
 }
 
@@ -127,7 +127,7 @@ func TestDrain_TheCallThatEndsTheShimIsAnswered(t *testing.T) {
 		}})
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 		testx.Must(t, err)
-		go func() { _ = server.Serve(context.Background(), l) }() // ends below
+		go func() { _ = server.Serve(context.Background(), tr.Listen(l)) }() // ends below
 		go func() {
 			defer close(ended)
 			<-ending
@@ -285,7 +285,9 @@ func TestConn_WhatThePeerSentLastIsReadAfterAWrite(t *testing.T) {
 	testx.Must(t, err)
 	conn, err := l.Accept()
 	testx.Must(t, err)
-	c := &trackedConn{Conn: conn, closed: func() {}}
+	tr := newTracker(Config{})
+	defer tr.Stop()
+	c := tr.accepted(conn)
 	defer c.Close()
 	if _, err := peer.Write([]byte("last words")); err != nil {
 		t.Fatal(err)
@@ -356,11 +358,11 @@ func (c *brokenConn) Write(b []byte) (int, error) { return c.transfer(b) }
 
 func TestConn_WaitsForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &trackedConn{Conn: &brokenConn{errs: []error{unix.ENOMEM, unix.ENOBUFS, unix.ENOMEM}}}
+		c := newTracker(Config{}).accepted(&brokenConn{errs: []error{unix.ENOMEM, unix.ENOBUFS, unix.ENOMEM}})
 		if n, err := c.Write(make([]byte, 10)); n != 10 || err != nil {
 			t.Errorf("Write = %d, %v, want all and no error", n, err)
 		}
-		c = &trackedConn{Conn: &brokenConn{errs: []error{unix.ENOBUFS}}}
+		c = newTracker(Config{}).accepted(&brokenConn{errs: []error{unix.ENOBUFS}})
 		if n, err := c.Read(make([]byte, 10)); n != 10 || err != nil {
 			t.Errorf("Read = %d, %v, want all and no error", n, err)
 		}
@@ -368,7 +370,7 @@ func TestConn_WaitsForMemory(t *testing.T) {
 		for range 100 {
 			always = append(always, unix.ENOMEM)
 		}
-		c = &trackedConn{Conn: &brokenConn{errs: always}}
+		c = newTracker(Config{}).accepted(&brokenConn{errs: always})
 		if _, err := c.Write(make([]byte, 1000)); !errors.Is(err, unix.ENOMEM) {
 			t.Errorf("Write without memory for ever = %v, want %v", err, unix.ENOMEM)
 		}
@@ -377,11 +379,11 @@ func TestConn_WaitsForMemory(t *testing.T) {
 
 // ttrpc closes a connection by these errors alone.
 func TestConn_EndsWithAnErrorOfRead(t *testing.T) {
-	c := &trackedConn{Conn: &brokenConn{errs: []error{unix.EIO}}}
+	c := newTracker(Config{}).accepted(&brokenConn{errs: []error{unix.EIO}})
 	if _, err := c.Read(make([]byte, 10)); !errors.Is(err, unix.EIO) || !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("Read = %v, want %v and %v", err, unix.EIO, io.ErrUnexpectedEOF)
 	}
-	c = &trackedConn{Conn: &brokenConn{errs: []error{unix.ECONNRESET}}}
+	c = newTracker(Config{}).accepted(&brokenConn{errs: []error{unix.ECONNRESET}})
 	if _, err := c.Read(make([]byte, 10)); errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("Read = %v, want the error alone", err)
 	}
@@ -414,7 +416,7 @@ func TestHandshake_RefusesAnotherUser(t *testing.T) {
 		}()
 		conn, err := l.Accept()
 		testx.Must(t, err)
-		_, _, err = tr.Handshake(t.Context(), conn)
+		_, _, err = tr.Handshake(t.Context(), tr.accepted(conn))
 		if want := uid == os.Getuid(); (err == nil) != want {
 			t.Errorf("handshake with user %d = %v, want success: %t", uid, err, want)
 		}

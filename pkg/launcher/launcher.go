@@ -66,6 +66,18 @@ type Held struct {
 	run *native.Run
 }
 
+// State describes a process that waits, for [Restore] in another program.
+func (h *Held) State() (socket *os.File, steps, at int) { return h.run.Held() }
+
+// Restore returns a process that another program has made and described by [Held.State].
+func Restore(process *os.Process, socket *os.File, steps, at int) (*Held, error) {
+	run, err := native.Hold("launcher", process, socket, steps, at)
+	return &Held{process, run}, err
+}
+
+// Late reports whether a process that Resume did not see run its program still has not.
+func (h *Held) Late() bool { return h.run.Late() }
+
 // Resume lets the process run its program, once, and returns when the program has begun or the process has ended. The
 // error is errdefs.ErrFailedPrecondition if the process ended before.
 func (h *Held) Resume() error { return h.run.Resume() }

@@ -45,6 +45,8 @@ type container struct {
 	ownsPIDs  bool                  // in a PID namespace of its own
 	resources *specs.LinuxResources // after the last Update. Guarded by the operation lock of init.
 
+	ownDevices int // rules of config.json, which come before those of every container
+
 	init   *handle  // nil when it is restored, as the next two
 	initFD *os.File // pidfd of init, which closeFiles closes
 	gate   gate     // at which init waits for Start
@@ -54,6 +56,9 @@ type container struct {
 	launchMu sync.Mutex
 	// +checklocks:launchMu
 	launch inspect.Launch // how processes were started
+
+	former  bool       // a former program has made the container
+	loading sync.Mutex // held while lc, plain and manager of such a container are loaded
 
 	libcontainerExec chan struct{} // holds one while libcontainer starts an exec: a lock with a context
 
@@ -73,17 +78,9 @@ func (r *Runtime) newContainer(c process.Config, config *configs.Config) (*conta
 	if c.Checkpoint != "" {
 		launch.Init = inspect.ByCRIU
 	}
-	made := &container{
-		runtime: r, launch: launch, config: c, lc: lc, resources: cmp.Or(c.Spec.Linux.Resources, &specs.LinuxResources{}),
-		ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), libcontainerExec: make(chan struct{}, 1),
-		filter: sync.OnceValues(func() (*filter.Filter, error) {
-			cache := filter.Cache{Dir: filterDir(c.Root), Warn: func(err error) {
-				log.L.WithError(err).WithField("directory", filterDir(c.Root)).
-					Warn("a seccomp filter is made anew: its cache cannot be used")
-			}}
-			return cache.Filter(config.Seccomp, func() error { _, err := seccomp.InitSeccomp(config.Seccomp); return err })
-		}),
-	}
+	made := r.container(c, launch)
+	made.lc, made.resources = lc, cmp.Or(c.Spec.Linux.Resources, &specs.LinuxResources{})
+	made.ownsPIDs, made.ownDevices = config.Namespaces.IsPrivate(configs.NEWPID), len(made.resources.Devices)
 	if err = made.useCgroupOfState(); err == nil {
 		if pids, _ := made.cgroup.Procs(); len(pids) > 0 {
 			err = fmt.Errorf("linux.cgroupsPath %q: cgroup %s is not empty: it has process %d: %w",
@@ -94,6 +91,36 @@ func (r *Runtime) newContainer(c process.Config, config *configs.Config) (*conta
 		return nil, errors.Join(err, process.UndoCreate(made.removeDir))
 	}
 	return made, nil
+}
+
+// container returns a container of which nothing is made yet.
+func (r *Runtime) container(c process.Config, launch inspect.Launch) *container {
+	made := &container{runtime: r, launch: launch, config: c, libcontainerExec: make(chan struct{}, 1)}
+	made.filter = sync.OnceValues(func() (*filter.Filter, error) {
+		profile := made.lc.Config().Seccomp
+		cache := filter.Cache{Dir: filterDir(c.Root), Warn: func(err error) {
+			log.L.WithError(err).WithField("directory", filterDir(c.Root)).
+				Warn("a seccomp filter is made anew: its cache cannot be used")
+		}}
+		return cache.Filter(profile, func() error { _, err := seccomp.InitSeccomp(profile); return err })
+	})
+	return made
+}
+
+// use loads what only some operations need of a container that a former program has made, before the first of them.
+func (c *container) use() (err error) {
+	c.loading.Lock()
+	defer c.loading.Unlock()
+	if c.lc != nil {
+		return nil
+	}
+	if c.lc, err = c.load(); err == nil {
+		err = c.useCgroupOfState()
+	}
+	if err != nil {
+		c.lc = nil
+	}
+	return err
 }
 
 // useCgroupOfState sets the cgroup of the container to that of libcontainer's state. The manager gets a copy of the
@@ -112,7 +139,9 @@ func (c *container) useCgroupOfState() error {
 	if own.Systemd {
 		c.manager = systemd.NewScope(c.plain, &own)
 	}
-	c.cgroup = cgroup.New(state.CgroupPaths)
+	if c.cgroup == nil {
+		c.cgroup = cgroup.New(state.CgroupPaths)
+	}
 	return nil
 }
 
@@ -160,10 +189,20 @@ func (c *container) limitRest() error {
 
 func (c *container) Cgroup() *cgroup.Cgroup { return c.cgroup }
 
-func (c *container) Pause() error  { return c.manager.Freeze(cgroups.Frozen) }
-func (c *container) Resume() error { return c.manager.Freeze(cgroups.Thawed) }
+func (c *container) Pause() error  { return c.freeze(cgroups.Frozen) }
+func (c *container) Resume() error { return c.freeze(cgroups.Thawed) }
+
+func (c *container) freeze(to cgroups.FreezerState) error {
+	if err := c.use(); err != nil {
+		return err
+	}
+	return c.manager.Freeze(to)
+}
 
 func (c *container) KeepCPUSet(ctx context.Context, cpus, mems string) error {
+	if err := c.use(); err != nil {
+		return err
+	}
 	if s, ok := c.manager.(*systemd.Scope); ok {
 		return s.SetCPUSet(ctx, cpus, mems)
 	}

@@ -42,6 +42,16 @@ func (c *container) destroy() error {
 	if err := c.cgroup.Thaw(); err != nil {
 		return err
 	}
+	if c.former { // it may have been loaded while it was frozen, and libcontainer would look for a frozen cgroup again
+		c.loading.Lock()
+		c.lc = nil
+		c.loading.Unlock()
+	}
+	if err := c.use(); errors.Is(err, libcontainer.ErrNotExist) {
+		return endCgroup(context.Background(), c.cgroup, false) // somebody has removed the state
+	} else if err != nil {
+		return err
+	}
 	defer c.runtime.reaper.Suspend()() // libcontainer waits for the poststop hooks, which are children of the shim
 	return destroy(context.Background(), c.lc, c.cgroup, c.dir())
 }

@@ -23,6 +23,12 @@ import (
 func (c *container) Exec(
 	ctx context.Context, p *specs.Process, l *limit.Limits, s *stdio.Streams,
 ) (process.Handle, process.ExecCgroup, error) {
+	if err := c.use(); err != nil {
+		return nil, nil, err
+	}
+	if c.initFD == nil && c.former { // init has exited, and the former program has reaped it
+		return nil, nil, fmt.Errorf("join the container: %w", unix.ESRCH)
+	}
 	lp, err := translate.Process(p, s)
 	if err != nil {
 		return nil, nil, err

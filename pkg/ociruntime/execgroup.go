@@ -46,6 +46,7 @@ func (c *container) prepareExecGroups() error {
 // execGroup is the cgroup of one exec with limits.
 type execGroup struct {
 	*cgroup.Cgroup
+	name     string
 	limits   *limit.Limits
 	paths    map[string]string // of a process in it, by controller
 	subPaths map[string]string // below the container's, as libcontainer takes them
@@ -75,22 +76,28 @@ func (c *container) newExecGroup(l *limit.Limits) (*execGroup, error) {
 func (c *container) makeExecGroup(l *limit.Limits) (*execGroup, error) {
 	for {
 		name := fmt.Sprintf("exec-%d", c.lastExecGroup.Add(1))
-		group, err := c.cgroup.MakeChild(name)
+		_, err := c.cgroup.MakeChild(name)
 		switch {
 		case errdefs.IsAlreadyExists(err):
 			continue
 		case err != nil:
 			return nil, err
 		}
-		paths, subPaths := c.cgroup.ChildPaths(group, name), map[string]string{}
-		for controller, dir := range paths {
-			// To libcontainer "" means all hierarchies, so in hybrid mode that of v2 is left out.
-			if dir != c.cgroup.Path(controller) && (controller != "" || group.Unified()) {
-				subPaths[controller] = name
-			}
-		}
-		return &execGroup{group, l, paths, subPaths}, nil
+		return c.execGroup(name, l), nil
 	}
+}
+
+// execGroup returns the cgroup of an exec that was made with this name.
+func (c *container) execGroup(name string, l *limit.Limits) *execGroup {
+	group := c.cgroup.Child(name)
+	paths, subPaths := c.cgroup.ChildPaths(group, name), map[string]string{}
+	for controller, dir := range paths {
+		// To libcontainer "" means all hierarchies, so in hybrid mode that of v2 is left out.
+		if dir != c.cgroup.Path(controller) && (controller != "" || group.Unified()) {
+			subPaths[controller] = name
+		}
+	}
+	return &execGroup{group, name, l, paths, subPaths}
 }
 
 // remove removes the cgroup of an exec that has ended. An occupied cgroup is removed with the container.

@@ -30,6 +30,8 @@ type handle struct {
 	pid    int
 
 	reaping sync.Mutex // held while it is reaped, and to keep its id taken
+	// +checklocks:reaping
+	exit *process.Exit // once it is reaped
 }
 
 // child is a process that libcontainer or the launcher started.
@@ -47,11 +49,24 @@ func newHandle(r *reaper.Reaper, c child, pid int) *handle {
 func (h *handle) Pid() int { return h.pid }
 
 func (h *handle) Wait() process.Exit {
-	// Before Linux 5.10, child.Wait waits with a thread of its own.
-	if err := native.AwaitDeath(context.Background(), h.pid); err == nil {
+	h.reaping.Lock()
+	exit := h.exit // noted by the former program, or nil
+	h.reaping.Unlock()
+	if exit != nil {
+		return *exit
+	}
+	// It fails for lack of descriptors. Then the reaper cannot be frozen, and child.Wait takes a thread.
+	_ = native.AwaitDeath(context.Background(), h.pid)
+	h.reaper.Reap(func() {
 		h.reaping.Lock()
 		defer h.reaping.Unlock()
-	}
+		h.exit = new(h.reap())
+	})
+	return *h.exit // +checklocksignore: it does not change any more
+}
+
+// reap reaps the process, once.
+func (h *handle) reap() process.Exit {
 	state, err := h.child.Wait()
 	at := time.Now()
 	h.reaper.Unregister(h.pid)

@@ -32,6 +32,7 @@ func (l libcontainerStarter) startInit(
 	if err != nil {
 		return nil, nil, err
 	}
+	c.cgroup = nil
 	if err = c.useCgroupOfState(); err != nil { // without root libcontainer leaves out hierarchies
 		init.kill()
 		return nil, nil, err

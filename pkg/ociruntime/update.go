@@ -18,6 +18,9 @@ import (
 // Update implements process.RuntimeContainer. If the kernel refuses a value, Update sets the former resources again, as
 // runc does: a setting that the container did not have before keeps its new value.
 func (c *container) Update(r *specs.LinuxResources) error {
+	if err := c.use(); err != nil {
+		return err
+	}
 	next, write := resources.Merge(c.resources, r)
 	if err := resources.Check(next, resources.ReadHost(next)); err != nil {
 		return err
@@ -55,10 +58,7 @@ func (c *container) write(r *specs.LinuxResources, setDevices bool) error {
 	converted.SkipDevices = !setDevices
 	if setDevices {
 		rules := c.lc.Config().Cgroups.Devices // those of config.json, and of every container
-		if r := c.config.Spec.Linux.Resources; r != nil {
-			rules = rules[len(r.Devices):]
-		}
-		converted.Devices = append(converted.Devices, rules...)
+		converted.Devices = append(converted.Devices, rules[c.ownDevices:]...)
 	}
 	return c.manager.Set(converted)
 }

@@ -44,10 +44,12 @@ type holderConfig struct {
 // and a tracer needs CAP_SYS_PTRACE in the shim's user namespace. The kernel kills the holder at the first system call
 // by which a tracer would act.
 type holder struct {
-	process *os.Process
+	pid     int
+	process *os.Process   // nil if a former program has reaped it
 	exited  chan struct{} // closed when the process has exited and been waited for
 	status  int           // written before
 	at      time.Time     // so is this
+	reaped  bool          // so is this, while the reaper reaps
 }
 
 // startHolder starts the process and returns when it holds the namespaces. When it fails, it leaves no process.
@@ -69,11 +71,12 @@ func startHolder(ctx context.Context, c holderConfig, t *osthread.Thread, reaper
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", programName, err), program.Close())
 	}
+	h.pid = h.process.Pid
 	go h.await(reaper, program) //nolint:gosec // it outlives ctx
 	return h, nil
 }
 
-func (h *holder) Pid() int { return h.process.Pid }
+func (h *holder) Pid() int { return h.pid }
 
 // Wait waits until the process has ended and returns how: its exit code, or 128 and the signal.
 func (h *holder) Wait() (status int, at time.Time) {
@@ -84,20 +87,35 @@ func (h *holder) Wait() (status int, at time.Time) {
 // Kill kills the process, with all of its PID namespace, and waits until the process has ended or ctx ends. It can be
 // called again.
 func (h *holder) Kill(ctx context.Context) error {
+	if h.process == nil { // another process may have its id by now
+		return nil
+	}
 	if err := h.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill sandbox-init %d: %w", h.process.Pid, err)
+		return fmt.Errorf("kill sandbox-init %d: %w", h.pid, err)
 	}
 	select {
 	case <-h.exited:
 		return nil
 	case <-ctx.Done(): // the first process waits for one of the namespace that does not die
-		return fmt.Errorf("wait for the end of sandbox-init %d: %w", h.process.Pid, context.Cause(ctx))
+		return fmt.Errorf("wait for the end of sandbox-init %d: %w", h.pid, context.Cause(ctx))
 	}
 }
 
-// await waits for the process. It closes the program, for which startHolder would have to wait.
+// await waits for the process, unless a former program did. It closes the program, for which startHolder would have to
+// wait; nil for none.
 func (h *holder) await(reaper *reaper.Reaper, program *native.Program) {
-	_ = native.AwaitDeath(context.Background(), h.Pid()) // without it, Wait takes a thread
+	if !h.reaped {
+		_ = native.AwaitDeath(context.Background(), h.Pid()) // without it, Wait takes a thread
+		reaper.Reap(h.reap)
+		reaper.Unregister(h.Pid())
+	}
+	close(h.exited)
+	if program != nil {
+		_ = program.Close() // nothing runs it any more
+	}
+}
+
+func (h *holder) reap() {
 	state, err := h.process.Wait()
 	h.at, h.status = time.Now(), 255 // containerd's status for an exit of which nothing is known
 	if err == nil {
@@ -107,9 +125,7 @@ func (h *holder) await(reaper *reaper.Reaper, program *native.Program) {
 			h.status = 128 + int(status.Signal())
 		}
 	}
-	reaper.Unregister(h.Pid())
-	close(h.exited)
-	_ = program.Close() // nothing runs it any more
+	h.reaped = true
 }
 
 // Descriptors of the program. Both can be absent.

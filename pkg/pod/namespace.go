@@ -85,7 +85,7 @@ func enterNamespaces(network *os.File, cloneFlags int, hostname string) error {
 // enterHostNamespaces undoes enterNamespaces on the main thread, on which it is not called.
 func enterHostNamespaces(main *osthread.Thread) error {
 	var errs []error
-	for _, name := range []string{"net", "ipc", "uts"} {
+	for _, name := range heldNamespaces {
 		file, err := os.Open(hostNamespace(name))
 		if err == nil {
 			err = main.Do(func() error { return setns(file, 0) })

@@ -47,6 +47,8 @@ type Pod struct {
 	network      *os.File // the namespace at Config.NetNS, which Start joins; nil for none
 	onMainThread bool     // the main thread holds the namespaces
 	holder       *holder  // or this process does; nil otherwise, and before Start
+
+	saved []*os.File // namespaces of the main thread, from Save to Saved
 }
 
 // closeTimeout bounds the wait until the pod's process, and what is left in its PID namespace, has died of SIGKILL.

@@ -37,6 +37,8 @@ type Container struct {
 	exits  *gate // held by an exec from its start to its exit; closed when init is killed or has exited
 
 	execsStarted atomic.Uint64
+	frozen       *frozen // while the container is: see Freeze
+
 	checkpointed atomic.Bool // a Checkpoint that ends all processes is under way, or has succeeded
 
 	mu sync.Mutex

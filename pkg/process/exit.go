@@ -19,26 +19,33 @@ const (
 )
 
 // await is p's waiter. It ends when the exit is published and the output is drained; Delete joins it through drained.
+// If a former program has published the exit, the draining has begun.
 func (p *Process) await() {
-	exit := p.handle.Wait()
-	p.checkOOM(exit) // at once: systemd removes an empty scope, and its counters
-	var draining context.Context
-	draining, p.stopDraining = context.WithCancel(context.Background())
-	defer p.stopDraining()
-	if p.execID == "" {
-		p.container.finishExecs()
+	published := p.draining != nil
+	if !published {
+		exit := p.handle.Wait()
+		p.checkOOM(exit) // at once: systemd removes an empty scope, and its counters
+		p.beginDraining()
+		if p.execID == "" {
+			p.container.finishExecs()
+		}
+		p.opLock <- struct{}{} // a Start in flight publishes its TaskStart first
+		p.recordVerdict(exit)
+		p.publishExit(exit)
+		p.unlockOp()
 	}
-	p.opLock <- struct{}{} // a Start in flight publishes its TaskStart first
-	p.recordVerdict(exit)
-	p.publishExit(exit)
-	p.unlockOp()
+	defer p.stopDraining()
 	if p.group != nil {
 		p.group.Release()
 	}
-	if p.execID != "" {
+	if p.execID != "" && !published {
 		p.container.exits.leave()
 	}
-	p.drain(draining)
+	p.drain(p.draining)
+}
+
+func (p *Process) beginDraining() {
+	p.draining, p.stopDraining = context.WithCancel(context.Background())
 }
 
 // checkOOM reports an OOM kill that was not reported yet. The status of a shell whose last command SIGKILL has ended is

@@ -6,6 +6,7 @@ package process
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"syscall"
@@ -29,17 +30,18 @@ type Process struct {
 	opLock       chan struct{}      // one slot; see the package documentation
 	exited       chan struct{}      // closed once, after the exit is published
 	drained      chan struct{}      // closed once, after the output is drained and the streams are closed
-	stopDraining context.CancelFunc // ends the wait for readers of the output; set before p is Stopped
+	draining     context.Context    //nolint:containedctx // of the wait for readers of the output
+	stopDraining context.CancelFunc // ends draining; both are set before p is Stopped
 	killed       context.Context    //nolint:containedctx // that of a process, not of a request: it ends with a SIGKILL
 	// +checklocks:mu
 	kill func() // ends killed, before the signal is sent
 
 	ioLock sync.Mutex // orders operations on the streams
 	// +checklocks:ioLock
-	asked map[Op]func(*stdio.Streams) error // operations on the streams that came before these
+	asked asked // operations on the streams that came before these
 
 	mu      sync.Mutex
-	state   State
+	state   State          // +checklocksignore: nextLocked
 	handle  Handle         // nil before the process exists: for an exec, or an init to be restored, before Start
 	group   ExecCgroup     // of an exec with limits; set with handle
 	streams *stdio.Streams // nil before the process runs
@@ -55,7 +57,7 @@ func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Confi
 		io.MaxOutput = l.Output
 	}
 	return &Process{
-		container: c, execID: execID, spec: spec, io: io, limits: l, asked: map[Op]func(*stdio.Streams) error{},
+		container: c, execID: execID, spec: spec, io: io, limits: l,
 		opLock: make(chan struct{}, 1), exited: make(chan struct{}), drained: make(chan struct{}),
 		killed: killed, kill: func() { kill(errEndedByKill) },
 	}
@@ -134,25 +136,46 @@ func (p *Process) Resize(width, height uint16) error {
 		none := fmt.Errorf("resize: the process has no terminal: %w", errdefs.ErrFailedPrecondition)
 		return cmp.Or(p.check(OpResize), p.wrap(none))
 	}
-	return p.askStreams(OpResize, func(s *stdio.Streams) error { return s.Resize(width, height) })
+	return p.askStreams(OpResize, asked{Size: [2]uint16{width, height}, Resize: true})
 }
 
 // CloseStdin ends the process's standard input after the data that was sent so far.
-func (p *Process) CloseStdin() error { return p.askStreams(OpCloseIO, (*stdio.Streams).CloseStdin) }
+func (p *Process) CloseStdin() error { return p.askStreams(OpCloseIO, asked{CloseStdin: true}) }
 
-// askStreams has the streams act for op, if the state table allows it: now, or in runs if there are none yet.
-func (p *Process) askStreams(op Op, act func(*stdio.Streams) error) error {
+// asked is a size of the terminal, and the end of stdin.
+type asked struct {
+	Size               [2]uint16
+	Resize, CloseStdin bool
+}
+
+// apply has the streams do what was asked.
+func (a asked) apply(s *stdio.Streams) (err error) {
+	if a.Resize {
+		err = s.Resize(a.Size[0], a.Size[1])
+	}
+	if a.CloseStdin {
+		err = errors.Join(err, s.CloseStdin())
+	}
+	return err
+}
+
+// askStreams has the streams do what is asked for op, if the state table allows it: now, or in runs if there are none
+// yet.
+func (p *Process) askStreams(op Op, a asked) error {
 	p.ioLock.Lock()
 	defer p.ioLock.Unlock()
 	if err := p.check(op); err != nil {
 		return err
 	}
 	streams := p.openStreams()
-	if streams == nil {
-		p.asked[op] = act
-		return nil
+	if streams != nil {
+		return a.apply(streams)
 	}
-	return act(streams)
+	if a.Resize {
+		p.asked.Size, p.asked.Resize = a.Size, true
+	}
+	p.asked.CloseStdin = p.asked.CloseStdin || a.CloseStdin
+	return nil
 }
 
 func (p *Process) openStreams() *stdio.Streams {

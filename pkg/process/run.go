@@ -5,6 +5,7 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"os"
 	"sync"
@@ -22,6 +23,8 @@ type run struct {
 	started time.Time    // zero before the program runs
 	ended   limit.Reason // the limit for which the run is being killed
 	over    bool         // the exit is known
+	frozen  bool         // the run is not killed now, but for missed when it thaws
+	missed  limit.Reason // None, or why
 	timers  []*time.Timer
 }
 
@@ -31,8 +34,9 @@ const (
 )
 
 // startLimits starts the timers that end a run over its limits. It is called once, with opLock held, when the program
-// runs. The wall time of the run begins with requested: on a busy machine the shim learns late that the program runs.
-func (p *Process) startLimits(requested time.Time) {
+// runs, or before anything happens to a process of a former program (resumed). The wall time of the run begins with
+// requested: on a busy machine the shim learns late that the program runs.
+func (p *Process) startLimits(requested time.Time, resumed bool) {
 	l := p.limits
 	if l == nil {
 		return
@@ -41,12 +45,16 @@ func (p *Process) startLimits(requested time.Time) {
 	defer p.mu.Unlock()
 	p.run.started = requested
 	if l.WallTime > 0 {
-		p.everyLocked(l.WallTime, func() time.Duration { return p.killOverLimit(limit.WallTime) })
+		p.everyLocked(l.WallTime-time.Since(requested), func() time.Duration { return p.killOverLimit(limit.WallTime) })
 	}
 	group := p.group.Cgroup()
 	if l.CPUTime > 0 {
 		used, grown := time.Duration(0), requested
-		p.everyLocked(l.NextLook(0, 0, processors()), func() time.Duration {
+		first := l.NextLook(0, 0, processors())
+		if resumed {
+			first = 0
+		}
+		p.everyLocked(first, func() time.Duration {
 			usage, err := group.Usage()
 			switch {
 			case errdefs.IsNotFound(err): // it has ended
@@ -96,7 +104,10 @@ func (p *Process) everyLocked(first time.Duration, look func() time.Duration) {
 // killOverLimit kills the run for a limit. The first limit counts. It returns 0: nothing more is to be looked at.
 func (p *Process) killOverLimit(why limit.Reason) time.Duration {
 	p.mu.Lock()
-	kill := p.run.ended == limit.None && !p.run.over
+	kill := p.run.ended == limit.None && !p.run.over && !p.run.frozen
+	if p.run.frozen {
+		p.run.missed = cmp.Or(p.run.missed, why)
+	}
 	if kill {
 		p.run.ended = why
 	}

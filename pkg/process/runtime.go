@@ -11,10 +11,12 @@ import (
 	"syscall"
 	"time"
 
+	json "github.com/go-json-experiment/json/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/handover"
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/limit"
@@ -26,6 +28,9 @@ type Runtime interface {
 	// Create creates a container whose init waits for Start to run its program, or, with c.Checkpoint, one whose init can
 	// be restored: then there is no process yet, and s is nil. If it fails, or ctx ends first, nothing is left.
 	Create(ctx context.Context, c Config, s *stdio.Streams) (RuntimeContainer, error)
+	// Restore returns a container that a former program of this process has saved. Nothing may happen to its processes
+	// before all is restored.
+	Restore(l *handover.Loader, c Config, state json.RawMessage) (RuntimeContainer, error)
 }
 
 // RuntimeContainer is one container of a Runtime. Restore, Start, Pause, Resume, Update, Checkpoint and Destroy are
@@ -59,6 +64,11 @@ type RuntimeContainer interface {
 	KillRemaining(ctx context.Context) error
 	// Destroy removes what Create made. Init must have exited. It can be called again.
 	Destroy() error
+	// Save returns what Restore is to have. init is nil before a restore from a checkpoint; started says that it runs its
+	// program. No process is reaped meanwhile, and no other method called.
+	Save(h *handover.Saver, init Handle, started bool) (any, error)
+	// RestoreExec returns an exec that Handle.Save has saved.
+	RestoreExec(state json.RawMessage, l *limit.Limits) (Handle, ExecCgroup, error)
 	// Discard is Destroy for a container whose creation failed, and which nobody will destroy again. Nothing is left on
 	// disk even if it fails, since another program such as systemd does not answer.
 	Discard() error
@@ -72,6 +82,8 @@ type Handle interface {
 	// Signal returns errdefs.ErrNotFound for a process that has exited. Right after Start a signal other than SIGKILL
 	// waits briefly for the program, which the kernel loads after Start has returned.
 	Signal(sig syscall.Signal) error
+	// Save returns what RestoreExec is to have; see there.
+	Save() any
 }
 
 // ExecCgroup is the cgroup of an exec with limits.
@@ -162,6 +174,10 @@ type Hook interface {
 	// if Prepare or Created failed or were not called. It is called again after a failure.
 	Removed() error
 }
+
+// Resumer is a [Hook] that does something while the container exists. Resumed takes the place of Prepare and Created
+// when the container is that of a former program, and all of it is restored.
+type Resumer interface{ Resumed(c RuntimeContainer) }
 
 // NoHook is a [Hook] that does nothing, to be embedded in one that does not need all methods.
 type NoHook struct{}

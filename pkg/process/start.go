@@ -127,7 +127,7 @@ func (p *Process) startExec(ctx context.Context) error {
 	runs = true
 	c.execsStarted.Add(1)
 	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.Pid()})
-	p.startLimits(requested)
+	p.startLimits(requested, false)
 	return nil
 }
 
@@ -168,10 +168,8 @@ func (p *Process) runs(h Handle, group ExecCgroup, s *stdio.Streams) {
 	_ = p.commitLocked(OpRun) // it is starting
 	p.handle, p.group, p.streams = h, group, s
 	p.mu.Unlock()
-	for op, act := range p.asked {
-		if err := act(s); err != nil {
-			p.logger().WithError(err).Warnf("%v, asked for before the start", op)
-		}
+	if err := p.asked.apply(s); err != nil {
+		p.logger().WithError(err).Warn("asked for before the start")
 	}
 }
 

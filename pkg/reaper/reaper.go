@@ -11,11 +11,14 @@ package reaper
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"sync"
+	"time"
 	"unsafe"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
@@ -28,6 +31,7 @@ type Reaper struct {
 	// +checklocks:mu
 	registered map[int]struct{} // children with a waiter
 	look       chan os.Signal   // holds one if Run is to look at all children
+	reaping    sync.RWMutex     // held by those who reap; by Freeze alone
 }
 
 // New returns a Reaper that reaps nothing until Run.
@@ -46,6 +50,37 @@ func (r *Reaper) Run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// Reap calls reap, which reaps a child that has exited and notes how, unless the reaper is frozen: then it waits.
+func (r *Reaper) Reap(reap func()) {
+	r.reaping.RLock()
+	defer r.reaping.RUnlock()
+	reap()
+}
+
+// freezePoll is how often Freeze looks whether nobody reaps. A lock that waits would keep others from reaping.
+const freezePoll = time.Millisecond
+
+// Freeze waits for those inside Reap, after which nobody reaps until thaw: an exit is noted, or still the kernel's.
+// When ctx ends first, as one may wait inside Reap for a process that cannot be watched, Freeze changes nothing, and
+// the error is errdefs.ErrUnavailable.
+//
+// +checklocksignore: thaw unlocks
+func (r *Reaper) Freeze(ctx context.Context) (thaw func(), err error) {
+	resume := r.Suspend()
+	for !r.reaping.TryLock() {
+		select {
+		case <-time.After(freezePoll):
+		case <-ctx.Done():
+			resume()
+			return nil, fmt.Errorf("under way: the wait for a process that cannot be watched: %w", errdefs.ErrUnavailable)
+		}
+	}
+	return func() {
+		r.reaping.Unlock()
+		resume()
+	}, nil
 }
 
 func (r *Reaper) lookAgain() {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/internal/testx"
@@ -138,4 +139,29 @@ func state(t *testing.T, pid int) string {
 	}
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	return rest[:1]
+}
+
+// A process that cannot be watched, for lack of descriptors, is waited for inside Reap.
+func TestFreeze_GivesUpWhileSomebodyWaitsInsideReap(t *testing.T) {
+	r := New()
+	inside, exit, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Reap(func() { close(inside); <-exit })
+	}()
+	<-inside
+	ctx, cancel := context.WithTimeout(t.Context(), 5*freezePoll)
+	defer cancel()
+	if thaw, err := r.Freeze(ctx); thaw != nil || !errdefs.IsUnavailable(err) {
+		t.Errorf("Freeze = %v, want an error of class unavailable", err)
+	}
+	r.Reap(func() {}) // as before
+	close(exit)
+	<-done
+	thaw, err := r.Freeze(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	thaw()
+	r.Reap(func() {})
 }

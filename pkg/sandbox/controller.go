@@ -28,6 +28,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/handover"
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
@@ -44,6 +45,10 @@ type Pod interface {
 	Wait() (status int, at time.Time)
 	CgroupPath() string
 	Close() error
+	Save(h *handover.Saver) (*pod.State, error)
+	Saved()
+	Leave() error
+	Stay() error
 }
 
 // NewPod makes what the containers of a pod share, except namespaces: pod.Create.
@@ -54,6 +59,9 @@ type Controller struct {
 	tasks   *task.Manager
 	newPod  NewPod
 	sandbox atomic.Pointer[sandbox] // nil: there is none
+
+	// Act calls what the timer asks for, when that is possible; nil: at once. It is set before the first call.
+	Act func(func())
 
 	mu sync.Mutex
 	// +checklocks:mu

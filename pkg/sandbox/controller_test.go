@@ -32,6 +32,7 @@ import (
 
 // fakePod is a pod without namespaces.
 type fakePod struct {
+	Pod        // nothing else of it is called
 	pid    int // that of this process for a pod without a process of its own
 	cgroup string
 	exited chan struct{}

@@ -184,7 +184,13 @@ func (c *Controller) shutdownIdleLater() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retry == nil {
-		c.retry = time.AfterFunc(retryTime, c.ShutdownIdle)
+		c.retry = time.AfterFunc(retryTime, func() {
+			if c.Act != nil {
+				c.Act(c.ShutdownIdle)
+				return
+			}
+			c.ShutdownIdle()
+		})
 	}
 	c.retry.Reset(retryTime)
 }

@@ -96,7 +96,7 @@ func newEnv(t *testing.T, name string) *env {
 		return w.pod, nil
 	})
 	path, l := listen(t)
-	shim := Shim{Version: "1.2.3", Socket: path, Events: queue, Clients: func() int { return 1 }}
+	shim := Shim{Version: "1.2.3", Socket: path, Events: queue, Clients: func() int { return 1 }, Upgrade: w.upgrade}
 	serve(t, l, func(s *ttrpc.Server) { Register(s, w.box, w.pods, options.NewDefaults(""), shim) }, ttrpc.WithUnaryServerInterceptor(Intercept))
 	conn, err := net.Dial("unix", path)
 	testx.Must(t, err)

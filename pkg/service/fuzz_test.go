@@ -34,7 +34,10 @@ func FuzzCall(f *testing.F) {
 	noPod := func(context.Context, pod.Request) (sandbox.Pod, error) { return nil, context.Canceled }
 	pods := sandbox.New(tasks, noPod)
 	methods := (&taskService{tasks, options.NewDefaults("")}).methods()
-	shim := Shim{Events: queue, Clients: func() int { return 0 }}
+	shim := Shim{
+		Events: queue, Clients: func() int { return 0 },
+		Upgrade: func(_ context.Context, dryRun bool) (bool, error) { return dryRun, nil },
+	}
 	maps.Copy(methods, (&inspectService{shim, tasks, pods}).methods())
 	maps.Copy(methods, (&sandboxService{pods}).methods())
 	delete(methods, "Shutdown")

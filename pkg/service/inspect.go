@@ -5,6 +5,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/containerd/ttrpc"
 	json "github.com/go-json-experiment/json/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/inspect"
@@ -31,6 +34,10 @@ type Shim struct {
 	Containerd string       // socket that gets the events
 	Events     *event.Queue // events to containerd
 	Clients    func() int   // how many are connected
+
+	// Upgrade replaces this program by the installed one, after which it does not return: UpgradeAnswer is the answer. It
+	// returns false if that runs already, and true for a dry run, in which nothing but the replacement happens.
+	Upgrade func(ctx context.Context, dryRun bool) (bool, error)
 }
 
 // inspectService is this shim's own service (inspect.proto), whose messages are encoded by the numbers of their fields.
@@ -41,7 +48,42 @@ type inspectService struct {
 }
 
 func (s *inspectService) methods() map[string]ttrpc.Method {
-	return map[string]ttrpc.Method{"Inspect": encodedMethod(s.Inspect), "Stacks": encodedMethod(s.Stacks)}
+	return map[string]ttrpc.Method{
+		"Inspect": encodedMethod(s.Inspect), "Stacks": encodedMethod(s.Stacks), UpgradeMethod: encodedMethod(s.Upgrade),
+	}
+}
+
+// UpgradeMethod is the method that asks for the installed program.
+const UpgradeMethod = "Upgrade"
+
+func (s *inspectService) Upgrade(ctx context.Context, _ string, request []byte) ([]byte, error) {
+	var dryRun bool
+	if err := decode(request, nil, &dryRun); err != nil {
+		return nil, err
+	}
+	upgraded, err := s.shim.Upgrade(ctx, dryRun)
+	if err != nil {
+		return nil, err
+	}
+	return encodeUpgrade(s.shim.Version, upgraded)
+}
+
+func encodeUpgrade(version string, upgraded bool) ([]byte, error) {
+	var number uint32
+	if upgraded {
+		number = 1
+	}
+	return protofield.Encode(version, number)
+}
+
+// UpgradeAnswer is the answer of a program that has taken over, in the version that runs now, or of the former one, to
+// which its successor has returned because of err.
+func UpgradeAnswer(version string, err error) *ttrpc.Response {
+	payload, encodeErr := encodeUpgrade(version, true)
+	if err = errors.Join(err, encodeErr); err != nil {
+		return &ttrpc.Response{Status: status.Convert(toStatus(err)).Proto()}
+	}
+	return &ttrpc.Response{Status: status.New(codes.OK, "").Proto(), Payload: payload}
 }
 
 func (s *inspectService) Inspect(_ context.Context, id string, _ []byte) ([]byte, error) {

@@ -4,6 +4,7 @@
 package service
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -182,5 +184,29 @@ func wantMessage(t *testing.T, file, name string, data []byte, want string) {
 	}
 	if len(got.GetUnknown()) > 0 {
 		t.Errorf("%s has fields that %s does not", name, file)
+	}
+}
+
+// upgrade says in a dry run that there would be one.
+func (*env) upgrade(_ context.Context, dryRun bool) (bool, error) { return dryRun, nil }
+
+func TestUpgrade_IsAnsweredByTheProgramThatRuns(t *testing.T) {
+	w := newEnv(t, taskV2)
+	for dryRun, want := range []uint32{0, 1} {
+		data, err := w.inspect("Upgrade", "", uint32(dryRun))
+		testx.Must(t, err)
+		var version string
+		var upgraded uint32
+		testx.Must(t, protofield.Decode(data, &version, &upgraded))
+		if version != "1.2.3" || upgraded != want {
+			t.Errorf("dry run %d: version %q, upgraded %d, want 1.2.3 and %d", dryRun, version, upgraded, want)
+		}
+	}
+	if r := UpgradeAnswer("1.2.3", nil); r.Status.Code != 0 || len(r.Payload) == 0 {
+		t.Errorf("answer %v", r)
+	}
+	r := UpgradeAnswer("1.2.3", fmt.Errorf("no: %w", errdefs.ErrInternal))
+	if r.Status.Code != int32(codes.Internal) || !strings.Contains(r.Status.Message, "no") || len(r.Payload) > 0 {
+		t.Errorf("answer %v", r)
 	}
 }

@@ -25,12 +25,14 @@ import (
 
 	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/pod"
+	"sandbox.internal/shim/pkg/sandbox"
 )
 
 // fakePod is a pod without namespaces, in the cgroup of the test.
 type fakePod struct {
-	request pod.Request
-	cgroup  string
+	sandbox.Pod // nothing else of it is called
+	request     pod.Request
+	cgroup      string
 }
 
 func (p *fakePod) Start(context.Context) error      { return nil }

@@ -49,7 +49,7 @@ func (t Table) Parse(spec *specs.Spec, o options.Options, namespace, containerID
 		return Settings{}, err
 	}
 	s := Settings{
-		Values: t.values(spec.Annotations, o, namespace, containerID),
+		Values: t.ValuesOf(spec.Annotations, o, namespace, containerID),
 		Stop:   process.Stop{Signal: unix.SIGTERM, Grace: defaultGrace},
 	}
 	if err := cmp.Or(s.parseCPUSet(containerID), s.parseStop(), s.parseLimits()); err != nil {
@@ -146,7 +146,8 @@ type Values struct {
 	id     *strings.Replacer
 }
 
-func (t Table) values(annotations map[string]string, o options.Options, namespace, containerID string) Values {
+// ValuesOf returns the settings of a container.
+func (t Table) ValuesOf(annotations map[string]string, o options.Options, namespace, containerID string) Values {
 	v := Values{map[string]Value{}, strings.NewReplacer("{id}", containerID, "{namespace}", namespace)}
 	for _, s := range t {
 		if text, ok := annotations[Prefix+s.Name]; ok {

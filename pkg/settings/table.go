@@ -81,7 +81,7 @@ func (t Table) Unsafe() []string {
 func (t Table) List(annotations map[string]string, o options.Options) []inspect.Setting {
 	fromOptions := cmp.Or(o.File, inspect.FromOption)
 	var list []inspect.Setting
-	values := t.values(annotations, o, "", "")
+	values := t.ValuesOf(annotations, o, "", "")
 	for _, s := range t {
 		shown := inspect.Setting{Name: s.Name, Option: s.Option, Value: s.Default, Origin: inspect.FromDefault}
 		switch v := values.Of(s.Name); {

@@ -48,6 +48,8 @@ type copier struct {
 	kept      context.Context //nolint:containedctx // of the Streams, which bounds the end of the sink
 	source    io.Closer       // from and what belongs to it
 	ended     chan struct{}   // closed once, when run returns
+	pause     *pause          // of the Streams
+	rest      []byte          // bytes that the former program had taken and not passed on
 
 	reading sync.Mutex   // held during each read and count of the source, so that taken and the count are consistent
 	taken   atomic.Int64 // bytes read
@@ -64,17 +66,26 @@ type copier struct {
 // run copies until the source ends, the process closes its stdin, or Close.
 func (c *copier) run() {
 	defer close(c.ended)
-	c.cut = c.copy()
-	c.phase.Store(ending)
-	if c.cut != nil && !errors.Is(c.cut, os.ErrClosed) && !errors.Is(c.cut, unix.EPIPE) { // EPIPE: a stdin was closed
-		c.logger.WithError(c.cut).Error("copying ended early")
+	c.pause.enter()
+	defer c.pause.leave()
+	if c.phase.Load() == copying {
+		c.cut = c.copy()
+		c.phase.Store(ending)
+		if c.cut != nil && !errors.Is(c.cut, os.ErrClosed) && !errors.Is(c.cut, unix.EPIPE) { // EPIPE: a stdin was closed
+			c.logger.WithError(c.cut).Error("copying ended early")
+		}
+		_ = c.source.Close() // nothing is lost by closing what was read from
 	}
-	_ = c.source.Close() // nothing is lost by closing what was read from
 	c.unread = c.to.end(c.kept)
 	c.phase.Store(ended)
 }
 
 func (c *copier) copy() error {
+	if left := c.taken.Load() - c.written.Load(); left > 0 {
+		if err := c.pass(c.rest, left); err != nil {
+			return err
+		}
+	}
 	for {
 		buf, n, err := c.take()
 		if errors.Is(err, io.EOF) {
@@ -87,20 +98,28 @@ func (c *copier) copy() error {
 		if c.maxOutput > 0 {
 			over = min(max(c.taken.Load()-c.maxOutput, 0), int64(n))
 		}
-		keep := int64(n) - over
-		done, err := c.to.Write(buf[:keep])
+		err = c.pass(buf[:int64(n)-over], int64(n))
 		buffers.Put(buf)
 		if err != nil {
-			if !c.output || errors.Is(err, os.ErrClosed) {
-				return err
-			}
-			if c.lost.Load() == 0 { // a full disk must not stop the process
-				c.logger.WithError(err).Error("output of the process is lost")
-			}
-			c.lost.Add(keep - int64(done))
+			return err
 		}
-		c.written.Add(int64(n))
 	}
+}
+
+// pass writes b, which is what is kept of n bytes.
+func (c *copier) pass(b []byte, n int64) error {
+	done, err := c.to.Write(b)
+	if err != nil {
+		if !c.output || errors.Is(err, os.ErrClosed) {
+			return err
+		}
+		if c.lost.Load() == 0 { // a full disk must not stop the process
+			c.logger.WithError(err).Error("output of the process is lost")
+		}
+		c.lost.Add(int64(len(b) - done))
+	}
+	c.written.Add(n)
+	return nil
 }
 
 // take waits for bytes and reads them. The error is io.EOF at the end. splice(2) is a third faster, but holds the
@@ -117,7 +136,9 @@ func (c *copier) take() (buf *[bufferSize]byte, n int, err error) {
 			}
 			return buf, n, err
 		}
-		_ = c.from.file.SetReadDeadline(time.Time{}) // setExited wants another read
+		_ = c.from.file.SetReadDeadline(time.Time{}) // setExited wants another read, or Streams.Freeze none
+		c.pause.leave()
+		c.pause.enter()
 	}
 }
 

@@ -44,6 +44,8 @@ func (s *Streams) Drain(ctx context.Context) error {
 
 // giveUpUnread abandons the outputs that have no reader. Processes that hold them then neither block nor die.
 func (s *Streams) giveUpUnread() {
+	s.pause.enter()
+	defer s.pause.leave()
 	s.release(fmt.Errorf("nobody came within %v: %w", s.keepUnread, errdefs.ErrDataLoss))
 	for _, c := range s.outputCopiers() {
 		if to, ok := c.to.(*fifoOutput); ok {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/launcher/native"
 )
 
 // bounds limit the waits for a logging binary.
@@ -29,11 +31,15 @@ type bounds struct {
 // descriptor 3 and stderr as 4, and signals on 5 that it is ready. The output is copied, so that the process neither
 // dies nor blocks with the binary, and may have a terminal.
 type logger struct {
-	cmd    *exec.Cmd
-	bounds bounds
-	inputs [2]*loggerInput // of stdout and stderr
-	late   atomic.Bool     // it has used up its time to read
-	exited chan struct{}   // closed once, when the binary has been waited for
+	path    string
+	process *os.Process
+	bounds  bounds
+	inputs  [2]*loggerInput  // of stdout and stderr
+	late    atomic.Bool      // it has used up its time to read
+	exited  chan struct{}    // closed once, when the binary has been waited for
+	state   *os.ProcessState // how; set before, nil if a former program has waited for it
+	reaped  atomic.Bool      // set before
+	killed  syscall.Signal   // that ended it, or 0; set before
 }
 
 type loggerInput struct {
@@ -44,6 +50,8 @@ type loggerInput struct {
 // end closes the stream and waits for the binary.
 func (i *loggerInput) end(ctx context.Context) error {
 	_ = i.Close() // a pipe has no late errors
+	i.pause.leave()
+	defer i.pause.enter()
 	select {
 	case <-i.exited:
 	case <-ctx.Done():
@@ -56,12 +64,13 @@ func startLogger(ctx context.Context, l location, c Config) (_ *logger, err erro
 	if c.Host == nil {
 		return nil, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
 	}
-	g := &logger{cmd: exec.Command(l.path, l.args...), bounds: c.Host.bounds, exited: make(chan struct{})}
+	g := &logger{path: l.path, bounds: c.Host.bounds, exited: make(chan struct{})}
+	cmd := exec.Command(l.path, l.args...)
 	// The environment is the runc shim's (process/io_util.go, NewBinaryCmd).
-	g.cmd.Env = []string{"CONTAINER_ID=" + c.ID, "CONTAINER_NAMESPACE=" + c.Host.Namespace}
+	cmd.Env = []string{"CONTAINER_ID=" + c.ID, "CONTAINER_NAMESPACE=" + c.Host.Namespace}
 	var ours [3]*pipeEnd
 	defer func() {
-		for _, f := range g.cmd.ExtraFiles {
+		for _, f := range cmd.ExtraFiles {
 			_ = f.Close() // the child has its own
 		}
 		_ = ours[2].Close() // nothing more is expected from it
@@ -74,16 +83,16 @@ func startLogger(ctx context.Context, l location, c Config) (_ *logger, err erro
 		if theirs, ours[i], err = newPipe(ownOwner(), index); err != nil { // the binary is no process of the container
 			return nil, err
 		}
-		g.cmd.ExtraFiles = append(g.cmd.ExtraFiles, theirs)
+		cmd.ExtraFiles = append(cmd.ExtraFiles, theirs)
 	}
 	for i, name := range outputNames {
 		ours[i].name = fmt.Sprintf("%s of logging binary %q", name, l.path)
 		g.inputs[i] = &loggerInput{ours[i], g.exited}
 	}
-	if err := g.start(c.Host.Children); err != nil {
+	if err := g.start(cmd, c.Host.Children); err != nil {
 		return nil, err
 	}
-	_ = g.cmd.ExtraFiles[2].Close() // if ours stayed open, the end of the pipe would not show
+	_ = cmd.ExtraFiles[2].Close() // if ours stayed open, the end of the pipe would not show
 	if err := g.awaitReady(ctx, ours[2], l.scheme == "binary-v2"); err != nil {
 		return nil, fmt.Errorf("logging binary %q: %w", l.path, errors.Join(err, g.kill()))
 	}
@@ -91,18 +100,28 @@ func startLogger(ctx context.Context, l location, c Config) (_ *logger, err erro
 }
 
 // start starts the binary, with the reaper suspended until the child has a waiter.
-func (g *logger) start(children Children) error {
+func (g *logger) start(cmd *exec.Cmd, children Children) error {
 	defer children.Suspend()()
-	if err := g.cmd.Start(); err != nil {
+	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start logging binary: %w", unusable(err))
 	}
-	children.Register(g.cmd.Process.Pid)
-	go func() { // ends with the binary, for which stop and kill wait
-		defer close(g.exited)
-		_ = g.cmd.Wait() // what matters is in ProcessState
-		children.Unregister(g.cmd.Process.Pid)
-	}()
+	g.process = cmd.Process
+	children.Register(g.process.Pid)
+	go g.await(children) // ends with the binary, for which stop and kill wait
 	return nil
+}
+
+func (g *logger) await(children Children) {
+	defer close(g.exited)
+	_ = native.AwaitDeath(context.Background(), g.process.Pid) // without it, Wait takes a thread
+	children.Reap(func() {
+		g.state, _ = g.process.Wait() // it is a child
+		if status, ok := g.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			g.killed = status.Signal()
+		}
+		g.reaped.Store(true)
+	})
+	children.Unregister(g.process.Pid)
 }
 
 // awaitReady waits for a byte or, without confirm, for the end of the pipe.
@@ -124,7 +143,7 @@ func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) e
 		return err
 	}
 	return fmt.Errorf("closed descriptor 5 without the byte that says it is ready (%v): %w",
-		g.cmd.ProcessState, errdefs.ErrFailedPrecondition)
+		g.state, errdefs.ErrFailedPrecondition)
 }
 
 // stop ends the binary, whose inputs are closed: by SIGTERM after bounds.leave, or immediately if Drain's time was not
@@ -135,26 +154,26 @@ func (g *logger) stop() error {
 		leave = 0
 	}
 	if !g.hasExited(leave) {
-		_ = g.cmd.Process.Signal(unix.SIGTERM) // it may be dead already
+		_ = g.process.Signal(unix.SIGTERM) // it may be dead already
 		if !g.hasExited(g.bounds.term) {
 			if err := g.kill(); err != nil {
 				return err
 			}
 		}
 	}
-	if status, ok := g.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+	if g.killed != 0 {
 		return fmt.Errorf("logging binary %q was ended by %v: what it had not written is lost: %w",
-			g.cmd.Path, status.Signal(), errdefs.ErrDataLoss)
+			g.path, g.killed, errdefs.ErrDataLoss)
 	}
 	return nil
 }
 
 // kill returns an error if SIGKILL does not end the binary in time, as in a file system that does not answer.
 func (g *logger) kill() error {
-	_ = g.cmd.Process.Kill() // it may be dead already
+	_ = g.process.Kill() // it may be dead already
 	if !g.hasExited(closeTimeout) {
 		return fmt.Errorf("logging binary %q (process %d) does not end by SIGKILL, and is left behind: %w",
-			g.cmd.Path, g.cmd.Process.Pid, errdefs.ErrAborted)
+			g.path, g.process.Pid, errdefs.ErrAborted)
 	}
 	return nil
 }

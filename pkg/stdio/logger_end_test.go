@@ -52,7 +52,7 @@ func TestLogger_ThatSIGKILLDoesNotEndIsLeftBehind(t *testing.T) {
 		c.Host.bounds = bounds{ready: patience, leave: time.Millisecond, term: time.Millisecond}
 	})
 	testx.Must(t, l.run("echo", "hello").Wait())
-	release := trace(t, l.binary.cmd.Process.Pid)
+	release := trace(t, l.binary.process.Pid)
 	within(t, "Close", func() {
 		if err := l.Close(); !errors.Is(err, errdefs.ErrAborted) || !strings.Contains(err.Error(), "is left behind") {
 			t.Errorf("Close() = %v, want ErrAborted, and that the binary is left behind", err)

@@ -179,6 +179,8 @@ func (c *fakeChildren) Register(pid int) bool {
 	return true
 }
 
+func (*fakeChildren) Reap(reap func()) { reap() }
+
 func (c *fakeChildren) Unregister(pid int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

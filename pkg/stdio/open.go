@@ -216,7 +216,10 @@ func (o *fifoOutput) end(ctx context.Context) error {
 	defer o.Close()    //nolint:errcheck // closing a fifo reports nothing of use
 	_ = o.hold.Close() // from now on every reader is somebody else
 	for n := o.unread(); n > 0; n = o.unread() {
-		if err := o.awaitReader(ctx); err != nil {
+		o.pause.leave()
+		err := o.awaitReader(ctx)
+		o.pause.enter()
+		if err != nil {
 			return fmt.Errorf("the last %d bytes are not read: %w", n, err)
 		}
 	}

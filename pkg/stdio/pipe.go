@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,13 +25,16 @@ type pipeEnd struct {
 	file *os.File
 	conn syscall.RawConn
 	name string // in errors
+
+	pause *pause // of the Streams that write to it; nil: none
+	rest  []byte // of a Write that is paused
 }
 
 // newPipeEnd takes over the non-blocking fd.
 func newPipeEnd(fd int, name string) *pipeEnd {
 	f := os.NewFile(uintptr(fd), name)
 	conn, _ := f.SyscallConn() // fails only for a file that is nil
-	return &pipeEnd{f, conn, name}
+	return &pipeEnd{file: f, conn: conn, name: name}
 }
 
 func (p *pipeEnd) Close() error {
@@ -43,6 +47,21 @@ func (p *pipeEnd) Close() error {
 // Write implements sink. Unlike an os.File it waits for a stopped terminal, where the kernel writes nothing and
 // reports no error.
 func (p *pipeEnd) Write(b []byte) (n int, err error) {
+	n, err = p.tryWrite(b)
+	for errors.Is(err, os.ErrDeadlineExceeded) { // that of Streams.Freeze
+		var more int
+		_ = p.file.SetWriteDeadline(time.Time{}) // fails only if it is closed
+		p.rest = b[n:]
+		p.pause.leave()
+		p.pause.enter()
+		p.rest = nil
+		more, err = p.tryWrite(b[n:])
+		n += more
+	}
+	return n, err
+}
+
+func (p *pipeEnd) tryWrite(b []byte) (n int, err error) {
 	waitErr := p.conn.Write(func(fd uintptr) bool {
 		for n < len(b) {
 			m, e := unix.Write(int(fd), b[n:])
@@ -58,7 +77,10 @@ func (p *pipeEnd) Write(b []byte) (n int, err error) {
 		}
 		return true
 	})
-	if waitErr != nil { // nameless, for a file that was closed
+	switch {
+	case errors.Is(waitErr, os.ErrDeadlineExceeded):
+		err = waitErr
+	case waitErr != nil: // nameless, for a file that was closed
 		err = os.ErrClosed
 	}
 	return n, err

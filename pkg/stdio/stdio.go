@@ -46,7 +46,7 @@ type Config struct {
 	KeepUnread time.Duration // for which output waits for an absent reader, from Drain on. 0: until Close
 	MaxOutput  int64         // bytes of each output that are passed on; what follows is dropped. 0: all
 	ID         string        // CONTAINER_ID of a logging binary: of the container or the exec, as with the runc shim
-	Host       *Host         // serves logging binaries; without it these are errdefs.ErrNotImplemented
+	Host       *Host         `json:"-"` // serves logging binaries; without it these are errdefs.ErrNotImplemented
 
 	readersLater bool // for tests whose readers come after Open, which does not wait for them
 }
@@ -73,6 +73,7 @@ type Children interface {
 	Suspend() (resume func())
 	Register(pid int) bool
 	Unregister(pid int)
+	Reap(reap func())
 }
 
 // Streams are the standard streams of one process. Its methods may be called concurrently.
@@ -84,6 +85,7 @@ type Streams struct {
 	closing    sync.Once
 	resizing   sync.Mutex // held while the kernel is asked to set the size of the terminal
 	keepUnread time.Duration
+	pause      *pause
 
 	// These are set by Open. What is nil does not exist.
 	child    [3]*os.File
@@ -102,6 +104,8 @@ type Streams struct {
 	master *pipeEnd // of the terminal
 	// +checklocks:mu
 	copiers []*copier // outputs that are copied
+	// +checklocks:mu
+	stdin *copier // nil before OpenStdin
 }
 
 var outputNames = [...]string{"stdout", "stderr"}
@@ -114,8 +118,7 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s := &Streams{logger: log.G(ctx), keepUnread: c.KeepUnread}
-	s.kept, s.release = context.WithCancelCause(context.Background())
+	s := newStreams(log.G(ctx), c)
 	defer func() {
 		if err != nil {
 			_ = s.Close() // the first error counts
@@ -146,6 +149,12 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 	}
 	s.terminal, err = newTerminal()
 	return s, err
+}
+
+func newStreams(logger *log.Entry, c Config) *Streams {
+	s := &Streams{logger: logger, keepUnread: c.KeepUnread, pause: newPause()}
+	s.kept, s.release = context.WithCancelCause(context.Background())
+	return s
 }
 
 // openBinary starts a logging binary for both outputs, whatever stderr names, as the runc shim does (process/io.go,
@@ -252,15 +261,23 @@ func (s *Streams) OpenStdin() error {
 	if s.terminal != nil {
 		to = &terminalInput{master: s.master}
 	}
-	s.copy(&copier{name: "stdin", from: s.input.pipeEnd, source: s.input, to: to})
+	s.stdin = &copier{name: "stdin", from: s.input.pipeEnd, source: s.input, to: to}
+	s.copy(s.stdin)
 	return nil
 }
 
 // copy starts a copier. It is called with mu held and closed not set, so that Close waits for every goroutine.
 func (s *Streams) copy(c *copier) {
-	c.logger, c.kept, c.ended = s.logger.WithField("stream", c.name), s.kept, make(chan struct{})
+	s.prepare(c)
 	c.mark.Store(unknown)
 	s.copying.Go(c.run) // ends with its source or what it leads to, or in Close, which joins it
+}
+
+func (s *Streams) prepare(c *copier) {
+	c.logger, c.kept, c.ended, c.pause = s.logger.WithField("stream", c.name), s.kept, make(chan struct{}), s.pause
+	if to := endOf(c.to); to != nil {
+		to.pause = s.pause
+	}
 }
 
 // CloseStdin ends the stdin of the process when every client has closed the fifo, as with the runc shim
@@ -288,6 +305,15 @@ func (s *Streams) Close() (err error) {
 }
 
 func (s *Streams) close() error {
+	if s.closeFiles(); s.binary == nil {
+		return nil
+	}
+	return s.binary.stop()
+}
+
+func (s *Streams) closeFiles() {
+	s.pause.enter()
+	defer s.pause.leave()
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
@@ -305,8 +331,4 @@ func (s *Streams) close() error {
 	if unixfile.Within(closeTimeout, func() error { s.copying.Wait(); return nil }) != nil {
 		s.logger.Warn("standard streams are not released: a process keeps a pipe locked, or a file does not answer")
 	}
-	if s.binary == nil {
-		return nil
-	}
-	return s.binary.stop()
 }

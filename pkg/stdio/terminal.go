@@ -80,7 +80,8 @@ func (t *terminal) Close() error {
 
 type terminalInput struct {
 	master *pipeEnd
-	last   byte // last byte written
+	last   byte   // last byte written
+	typing []byte // what a former program had left to type of the end; nil: it had not begun
 }
 
 func (t *terminalInput) Write(b []byte) (int, error) {
@@ -91,18 +92,18 @@ func (t *terminalInput) Write(b []byte) (int, error) {
 // end types the end-of-file character if the terminal is in line mode, and twice after an unfinished line (termios(3),
 // VEOF). The master stays open for output.
 func (t *terminalInput) end(context.Context) error {
-	var typed []byte
+	typed := t.typing
 	// This fails only when the master is closed, and then nobody reads.
 	_ = t.master.conn.Control(func(fd uintptr) {
 		tio, err := unix.IoctlGetTermios(int(fd), unix.TCGETS) // of a master: the settings of the terminal
-		if err == nil && tio.Lflag&unix.ICANON != 0 {
+		if typed == nil && err == nil && tio.Lflag&unix.ICANON != 0 {
 			typed = append(typed, tio.Cc[unix.VEOF])
 			if t.last != 0 && t.last != '\n' {
 				typed = append(typed, tio.Cc[unix.VEOF])
 			}
 		}
 	})
-	_, _ = t.master.Write(typed) // as above
+	_, _ = t.master.Write(typed) // as above, and while it is paused rest has what is not typed yet
 	return nil
 }
 

@@ -156,19 +156,29 @@ func ioOwner(o options.Options, linux *specs.Linux) idmap.Owner {
 
 // addHooks adds to config what c has in addition to what the runtime makes.
 func (m *Manager) addHooks(c *Task, config *process.Config, image []mount.Mount, set settings.Settings) {
-	record := &record{index: &m.index, id: config.ID, bundle: config.Bundle, parts: c.parts, state: cleanup.State{
+	c.record = &record{index: &m.index, id: config.ID, bundle: config.Bundle, parts: c.parts, state: cleanup.State{
 		Root: config.Root, SystemdCgroup: config.SystemdCgroup,
 	}}
 	if set.StopIsSet { // else the delete command kills immediately
-		record.state.Stop = set.Stop
+		c.record.state.Stop = set.Stop
 	}
-	config.Record = record
 	if len(image) > 0 {
-		config.Hooks = append(config.Hooks, &rootfsHook{image: image, suspend: m.io.Children.Suspend, bundle: config.Bundle})
+		c.rootfs = &rootfsHook{image: image, suspend: m.io.Children.Suspend, bundle: config.Bundle}
 	}
 	if set.CPUSetSource.IsSet() {
-		follows := cpuset.NewHook(m.cpusets, m.cgroups, set.CPUSetSource, set.CPUSetSources, set.CPUSetMems)
-		config.Hooks, config.CPUSet = append(config.Hooks, follows), follows
+		c.cpuset = cpuset.NewHook(m.cpusets, m.cgroups, set.CPUSetSource, set.CPUSetSources, set.CPUSetMems)
+	}
+	c.hook(config)
+}
+
+// hook adds to config what c has.
+func (c *Task) hook(config *process.Config) {
+	config.Record = c.record
+	if c.rootfs != nil {
+		config.Hooks = append(config.Hooks, c.rootfs)
+	}
+	if c.cpuset != nil {
+		config.Hooks, config.CPUSet = append(config.Hooks, c.cpuset), c.cpuset
 	}
 	for _, p := range c.parts {
 		config.Hooks = append(config.Hooks, p)

@@ -116,6 +116,9 @@ type Task struct {
 	options     options.Options
 	annotations map[string]string // of the configuration
 	parts       []*extension.Part
+	record      *record
+	rootfs      *rootfsHook  // nil: the client mounts it
+	cpuset      *cpuset.Hook // nil: the container has no source
 	stop        process.Stop
 	stopIsSet   bool // a setting says how it is to be stopped
 	joinsPIDs   bool // it is in the PID namespace of another container

@@ -51,6 +51,8 @@ type Manager struct {
 	pod *pod // of the Sandbox API; nil if there is none
 	// +checklocks:mu
 	closed bool // no container is created any more
+
+	thaws []func() // of Freeze and Save; nobody else is active then
 }
 
 // entry reserves an id. Its container is nil while it is being created.

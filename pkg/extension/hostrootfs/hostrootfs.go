@@ -7,6 +7,7 @@ package hostrootfs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +20,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/extension"
+	"sandbox.internal/shim/pkg/handover"
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/process"
@@ -52,7 +54,7 @@ func Extension() extension.Extension {
 			}
 			// criu does not support mounts in others of the host, and no checkpoint has the root file system in memory.
 			subject := fmt.Sprintf("%s %q: a container with directories of the host", h.setting.Key, h.setting.Text)
-			return &extension.Part{Hook: &h, NoCheckpoint: subject, Inspect: h.inspect}, nil
+			return &extension.Part{Hook: &h, State: &h, NoCheckpoint: subject, Inspect: h.inspect}, nil
 		},
 		CleanUp: func(_ context.Context, left extension.Left) error { return removeSkeletons(left.Bundle) },
 	}
@@ -147,6 +149,15 @@ func (h *Rootfs) Removed() error {
 		err = errors.Join(err, cleanup.UnmountRootfs(h.bundle))
 	}
 	return err
+}
+
+// Save implements [extension.State]: whether a root file system is mounted.
+func (h *Rootfs) Save(*handover.Saver) (state any, thaw func()) { return h.mounted, func() {} }
+
+// Restore implements [extension.State].
+func (h *Rootfs) Restore(_ *handover.Loader, state json.RawMessage, c *process.Config) error {
+	h.bundle = c.Bundle
+	return json.Unmarshal(state, &h.mounted)
 }
 
 // insertMount puts m after what it lies in and before what lies in it: mounts of the configuration come on top.

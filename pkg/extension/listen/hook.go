@@ -11,6 +11,7 @@ package listen
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/extension"
+	"sandbox.internal/shim/pkg/handover"
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
@@ -49,7 +51,7 @@ func newPart(values settings.Values) (_ *extension.Part, err error) {
 	if h.list, err = Parse(h.setting.Text); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", h.setting.Key, err, errdefs.ErrInvalidArgument)
 	}
-	return &extension.Part{Hook: h}, nil
+	return &extension.Part{Hook: h, State: h}, nil
 }
 
 // bindTimeout bounds the wait for volumes, which may hang.
@@ -138,6 +140,38 @@ func (h *hook) Created(_ context.Context, _ process.RuntimeContainer, init proce
 		return h.failed(err)
 	}
 	h.files = <-bound
+	return nil
+}
+
+// savedFile is a file in the state for a successor.
+type savedFile struct {
+	Dir      handover.FD
+	Name     string
+	Dev, Ino uint64
+}
+
+// Save implements [extension.State].
+func (h *hook) Save(s *handover.Saver) (state any, thaw func()) {
+	var files []savedFile
+	for _, f := range h.files {
+		files = append(files, savedFile{s.KeepFD(f.dir), f.name, f.made.Dev, f.made.Ino})
+	}
+	return files, func() {}
+}
+
+// Restore implements [extension.State].
+func (h *hook) Restore(l *handover.Loader, state json.RawMessage, _ *process.Config) error {
+	var files []savedFile
+	if err := json.Unmarshal(state, &files); err != nil {
+		return err
+	}
+	for _, f := range files {
+		dir, err := l.Take(f.Dir)
+		if err != nil {
+			return err
+		}
+		h.files = append(h.files, file{dir: dir, name: f.Name, made: unix.Stat_t{Dev: f.Dev, Ino: f.Ino}})
+	}
 	return nil
 }
 

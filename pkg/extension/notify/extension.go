@@ -5,8 +5,10 @@ package notify
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"path"
 	"path/filepath"
 	"syscall"
@@ -17,6 +19,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/extension"
+	"sandbox.internal/shim/pkg/handover"
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/process"
@@ -67,7 +70,7 @@ func newPart(values settings.Values) (*extension.Part, error) {
 		return nil, nil //nolint:nilnil // nothing was asked for
 	}
 	return &extension.Part{
-		Hook: h, AwaitReady: h.awaitReady,
+		Hook: h, State: h, AwaitReady: h.awaitReady,
 		Inspect: func(c *inspect.ContainerInfo) { c.Notify = new(h.receiver.State()) },
 	}, nil
 }
@@ -91,6 +94,59 @@ func (h *hook) Prepare(_ context.Context, c *process.Config) (err error) {
 	c.SetEnv("NOTIFY_SOCKET", path.Join(hookMount, Name))
 	return nil
 }
+
+// saved is what a successor gets.
+type saved struct {
+	Socket handover.FD
+	State  State
+	Until  time.Time `json:",omitzero"` // that EXTEND_TIMEOUT_USEC asked for
+}
+
+// Save implements [extension.State].
+//
+// +checklocksignore: thaw unlocks
+func (h *hook) Save(s *handover.Saver) (state any, thaw func()) {
+	r := h.receiver
+	r.reading.Lock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return saved{Socket: s.Keep(r.conn), State: r.state, Until: r.extension}, func() { r.reading.Unlock() }
+}
+
+// Restore implements [extension.State].
+//
+// +checklocksignore: nobody else has the receiver yet
+func (h *hook) Restore(l *handover.Loader, state json.RawMessage, c *process.Config) error {
+	var s saved
+	if err := json.Unmarshal(state, &s); err != nil {
+		return err
+	}
+	file, err := l.File(s.Socket, Name)
+	if err != nil {
+		return err
+	}
+	var socket *net.UnixConn // nil after a Close; another hook may have failed since
+	if file != nil {
+		l.CloseLater(file)
+		conn, err := net.FilePacketConn(file) // a duplicate
+		if err != nil {
+			return err
+		}
+		socket, _ = conn.(*net.UnixConn) // it is one
+	}
+	h.receiver = newReceiver(filepath.Join(c.Bundle, hookDir), socket, log.L.WithField("container", c.ID))
+	h.receiver.state, h.receiver.extension = s.State, s.Until
+	if s.State.Ready {
+		close(h.receiver.ready)
+	}
+	if socket == nil {
+		h.receiver.once.Do(func() { close(h.receiver.closed) })
+	}
+	return nil
+}
+
+// Resumed implements [process.Resumer].
+func (h *hook) Resumed(process.RuntimeContainer) { h.receiver.begin() }
 
 // Removed implements [process.Hook].
 func (h *hook) Removed() error {

@@ -75,7 +75,7 @@ func Listen(dir string, owner idmap.Owner, logger *log.Entry) (*Receiver, error)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen in %s: %w", dir, err), os.RemoveAll(dir))
 	}
-	r := &Receiver{dir: dir, conn: conn, logger: logger, closed: make(chan struct{}), ready: make(chan struct{})}
+	r := newReceiver(dir, conn, logger)
 	socket := filepath.Join(dir, Name)
 	// The owner first: the mode that the socket has until then lets only its owner send.
 	err = errors.Join(os.Lchown(socket, owner.UID, owner.GID), os.Chmod(socket, everyUserSends),
@@ -83,9 +83,16 @@ func Listen(dir string, owner idmap.Owner, logger *log.Entry) (*Receiver, error)
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	r.reader.Go(r.receive) // ends with the socket, which Close closes; Close joins it
+	r.begin()
 	return r, nil
 }
+
+func newReceiver(dir string, conn *net.UnixConn, logger *log.Entry) *Receiver {
+	return &Receiver{dir: dir, conn: conn, logger: logger, closed: make(chan struct{}), ready: make(chan struct{})}
+}
+
+// begin starts the reader, which ends with the socket. Close closes that, and joins the reader.
+func (r *Receiver) begin() { r.reader.Go(r.receive) }
 
 // bind binds a socket by its descriptor's path, since that of dir may be longer than an address (unix(7)).
 func bind(dir string) (*net.UnixConn, error) {

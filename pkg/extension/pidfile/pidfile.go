@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/extension"
+	"sandbox.internal/shim/pkg/handover"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/unixfile"
@@ -43,7 +44,8 @@ func Extension() extension.Extension {
 			if !filepath.IsAbs(path) || path == "/" || filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
 				return nil, v.Refuse("the absolute path of a file, without . and ..")
 			}
-			return &extension.Part{Hook: &hook{setting: v}, Record: func() any { return path }}, nil
+			h := &hook{setting: v}
+			return &extension.Part{Hook: h, State: h, Record: func() any { return path }}, nil
 		},
 		CleanUp: func(_ context.Context, left extension.Left) error {
 			var path string
@@ -73,6 +75,14 @@ func (h *hook) Created(_ context.Context, _ process.RuntimeContainer, init proce
 			"nothing yet, or a pid file that was left")
 	}
 	return err
+}
+
+// Save implements [extension.State].
+func (h *hook) Save(*handover.Saver) (state any, thaw func()) { return h.pid, func() {} }
+
+// Restore implements [extension.State].
+func (h *hook) Restore(_ *handover.Loader, state json.RawMessage, _ *process.Config) error {
+	return json.Unmarshal(state, &h.pid)
 }
 
 // Removed implements [process.Hook].

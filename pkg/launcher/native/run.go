@@ -45,6 +45,8 @@ type Run struct {
 	resumed  *Step       // the Hold that Resume ended, until the process confirms that; else nil
 	failed   *Step       // that failed; else nil
 	failure  error       // the error of failed
+
+	late chan struct{} // closed when a process that Resume did not see continue did, or ended; nil: there was none
 }
 
 // Execute sends the request and returns the process that runs its program, that sleeps, or that is held. The caller
@@ -111,7 +113,8 @@ func (r *Run) Resume() error {
 	err := resumed.follow(context.Background())
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		if resumed.current.Signal(unix.Signal(0)) == nil {
-			go resumed.finish()
+			r.late = make(chan struct{})
+			go resumed.finish(r.late)
 			return nil
 		}
 		err = fmt.Errorf("the %s was killed: %w", resumed.name, errdefs.ErrFailedPrecondition)
@@ -122,10 +125,43 @@ func (r *Run) Resume() error {
 // finish follows a resumed process that is late, since it has no CPU time, its program is on a slow disk, or a
 // privileged process of the container took the socket. A process that cannot say that it continues would end. finish
 // ends with the program's begin, the process's end, or Close.
-func (r *Run) finish() {
+func (r *Run) finish(done chan<- struct{}) {
+	defer close(done)
 	_ = r.socket.SetReadDeadline(time.Time{}) // fails only if closed
 	_ = r.follow(context.Background())        // the process tells its own end
 	_ = r.socket.Close()
+}
+
+// Late reports whether a process that Resume did not see continue still has not.
+func (r *Run) Late() bool {
+	select {
+	case <-r.late:
+		return false
+	default:
+		return r.late != nil
+	}
+}
+
+// Held describes the run of a held process, for [Hold] in another program: the socket, how many steps the request has,
+// and the one at which the process waits.
+func (r *Run) Held() (socket *os.File, steps, at int) {
+	return r.socket, len(r.request.steps), r.waiting.index
+}
+
+// Hold returns the run of a process that another program has started and described by [Run.Held].
+func Hold(name string, process *os.Process, socket *os.File, steps, at int) (*Run, error) {
+	const most = 1 << 16 // more than any request has
+	if at < 0 || at >= steps || steps > most {
+		return nil, fmt.Errorf("%s: step %d of %d: %w", name, at, steps, errdefs.ErrInvalidArgument)
+	}
+	r := &Run{name: name, children: NoOthers{}, socket: socket, current: process, request: &Request{}}
+	for i := range steps {
+		s := r.request.add(C.OP_CALL).OnError("run the program")
+		s.reported = i <= at
+	}
+	r.waiting = r.request.steps[at]
+	r.waiting.op = C.OP_HOLD
+	return r, nil
 }
 
 // Close ends a process that is held, unless it is frozen, and one that Resume did not see continue.
