@@ -168,6 +168,12 @@ integration: ## the built binary against a fake and a real containerd (root); RU
 	cd integration; $(GO) run ./cmd/tools -releases
 	$(INTEGRATE) -run '$(RUN)' $(if $(filter file,$(origin PKGS)),$(SHIMTESTS),$(PKGS:./integration/%=./%))
 
+# What a release hands over to its successor.
+STATE := $(CURDIR)/cmd/$(NAME)/testdata/state/$(shell cat VERSION).json
+.PHONY: record-state
+record-state: deps build ## the state that a shim of this version hands over, for the tests of later ones (root)
+	SHIM_RECORD_STATE=$(STATE) $(MAKE) --no-print-directory integration RUN=TestRecordState PKGS=./integration/containerd
+
 .PHONY: test-tools test-libcontainer
 test-tools: deps build ## bench, campaign and other tools of the tests, deploy/, the .deb, sandboxctl on a node (root)
 	@integration/cri/deps.sh

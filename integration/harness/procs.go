@@ -160,6 +160,11 @@ func Zombies(parent int) []Proc {
 	return procs(func(p Proc) bool { return isChild(p.Pid, parent) && strings.HasPrefix(procState(p.Pid), "Z") })
 }
 
+// Children lists the living children of a process.
+func Children(parent int) []Proc {
+	return procs(func(p Proc) bool { return isChild(p.Pid, parent) && Alive(p.Pid) })
+}
+
 // Holders lists the processes that hold the namespaces of a shim's pod.
 func Holders(shim int) []Proc {
 	return procs(func(p Proc) bool { return isHolder(p) && isChild(p.Pid, shim) })
@@ -180,6 +185,7 @@ func isChild(pid, parent int) bool {
 func GoRuntimeDied(log string) bool {
 	return slices.ContainsFunc([]string{
 		"netpollBreak write failed", "runtime.netpollBreak(", // the latter as the words before may have been read already
+		"while checking standard file descriptor", // at the beginning of a program
 		"failed to create new OS thread", "pthread_create failed", "netpoll failed", "netpollinit", "out of memory",
 	}, func(words string) bool { return strings.Contains(log, words) })
 }

@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// Installed is a shim in a directory of its own, which releases replace.
+type Installed struct {
+	Path     string
+	source   string
+	first    string // another name of the first release
+	releases int
+}
+
+// Install returns env with a copy of its shim.
+func Install(tb testing.TB, env Env) (Env, *Installed) {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "shim-test-")
+	Must(tb, err)
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	i, err := InstallIn(dir, env.Shim)
+	Must(tb, err)
+	env.Shim = i.Path
+	return env, i
+}
+
+// InstallIn installs a copy of a shim in a directory that has nothing else.
+func InstallIn(dir, shim string) (*Installed, error) {
+	i := &Installed{
+		Path: filepath.Join(dir, filepath.Base(shim)), source: shim, first: filepath.Join(dir, "first"),
+	}
+	err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755))
+	if err == nil {
+		err = i.Next()
+	}
+	if err == nil {
+		err = os.Link(i.Path, i.first)
+	}
+	return i, err
+}
+
+// Release installs another file with the same program in it.
+func (i *Installed) Release(tb testing.TB) {
+	tb.Helper()
+	Must(tb, i.Next())
+}
+
+// Next is Release outside of a test.
+func (i *Installed) Next() error {
+	program, err := os.ReadFile(i.source)
+	if err != nil {
+		return err
+	}
+	i.releases++
+	return i.replace(append(program, fmt.Sprintf("release %d", i.releases)...))
+}
+
+// Replace installs a program.
+func (i *Installed) Replace(tb testing.TB, program []byte) {
+	tb.Helper()
+	Must(tb, i.replace(program))
+}
+
+// replace installs a program at once: somebody may start it at any time.
+func (i *Installed) replace(program []byte) error {
+	next := i.Path + ".new"
+	return errors.Join(os.WriteFile(next, program, 0o700), os.Chmod(next, 0o755), os.Rename(next, i.Path))
+}
+
+// Bad installs a program that cannot succeed a shim: it refuses the state, gives no answer, gives way, as a successor
+// does that fails, or dies.
+func (i *Installed) Bad(tb testing.TB, mode string) {
+	tb.Helper()
+	Must(tb, i.Spoil(mode))
+}
+
+// Spoil is Bad outside of a test. As a delete command, the program is the first release: containerd may call it.
+func (i *Installed) Spoil(mode string) error {
+	does := map[string]string{
+		"refuses": "echo no such thing >&2; exit 1",
+		"hangs":   "exec sleep 1000",
+		"gives way": "former=$SHIM_TAKE_OVER_FORMER; unset SHIM_TAKE_OVER_FORMER\n" +
+			"[ $action = check-state ] || SHIM_TAKE_OVER_FAILURE='it is bad' exec /proc/self/fd/$former \"$@\"",
+		"dies": "[ $action = check-state ] || kill -9 $$",
+	}[mode]
+	return i.replace(fmt.Appendf(nil,
+		"#!/bin/sh\nfor action; do :; done\n[ $action != delete ] || exec %q \"$@\"\n%s\nexit 0\n", i.first, does))
+}
+
+// Waits installs the first release, which waits at a gate before it checks a state.
+func (i *Installed) Waits(tb testing.TB, gate *Gate) {
+	tb.Helper()
+	hook := gate.Hook().Args
+	i.Replace(tb, fmt.Appendf(nil,
+		"#!/bin/sh\nfor action; do :; done\n[ $action != check-state ] || %s -c '%s' %q %q\nexec %q \"$@\"\n",
+		hook[0], hook[2], hook[3], hook[4], i.first))
+}
+
+// ShimSocket returns the path of the socket of a shim: the name is that which containerd's own shims choose
+// (pkg/shim/util_unix.go, SocketAddress). group is the id of the first container, or the annotation of that name.
+func (c *Containerd) ShimSocket(namespace, group string) string {
+	sum := sha256.Sum256([]byte(filepath.Join(c.Address, namespace, group)))
+	return filepath.Join(c.Sockets, hex.EncodeToString(sum[:]))
+}
+
+// Socket is ShimSocket of a shim whose first container has no such annotation.
+func (c *Containerd) Socket(shim Proc) string {
+	return c.ShimSocket(flag(shim.Argv, "namespace"), flag(shim.Argv, "id"))
+}
+
+// Upgrade asks the shim at an address for the program that is installed.
+func Upgrade(ctx context.Context, address string, dryRun bool) (version string, upgraded bool, err error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(address, "unix://"))
+	if err != nil {
+		return "", false, err
+	}
+	client := ttrpc.NewClient(conn)
+	defer client.Close() //nolint:errcheck // the answer is in
+	var request, answer emptypb.Empty
+	if dryRun {
+		request.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), 1))
+	}
+	if err := client.Call(ctx, "io.containerd.sandbox.v1.Inspect", "Upgrade", &request, &answer); err != nil {
+		return "", false, errgrpc.ToNative(err)
+	}
+	for b := answer.ProtoReflect().GetUnknown(); len(b) > 0; {
+		number, kind, n := protowire.ConsumeTag(b)
+		b = b[n:]
+		switch {
+		case number == 1 && kind == protowire.BytesType:
+			text, n := protowire.ConsumeString(b)
+			version, b = text, b[n:]
+		default:
+			value, n := protowire.ConsumeVarint(b)
+			if n < 0 {
+				return "", false, protowire.ParseError(n)
+			}
+			upgraded, b = value != 0, b[n:]
+		}
+	}
+	return version, upgraded, nil
+}
+
+// Restore installs the first release again.
+func (i *Installed) Restore(tb testing.TB) {
+	tb.Helper()
+	_ = os.Remove(i.Path) // it may be gone
+	Must(tb, os.Link(i.first, i.Path))
+}
