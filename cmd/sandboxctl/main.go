@@ -17,6 +17,7 @@ import (
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
 	"sandbox.internal/shim/cmd/sandboxctl/doctor"
 	"sandbox.internal/shim/cmd/sandboxctl/top"
+	"sandbox.internal/shim/cmd/sandboxctl/upgrade"
 	"sandbox.internal/shim/cmd/sandboxctl/view"
 )
 
@@ -56,15 +57,15 @@ func root() *cobra.Command {
 	o := &cli.Options{}
 	cmd := &cobra.Command{
 		Use:   "sandboxctl",
-		Short: "See what the containers of a node and their shims do",
-		Long: `See what the containers of a node and their shims do.
+		Short: "See what the containers of a node and their shims do, and upgrade the shims",
+		Long: `See what the containers of a node and their shims do, and upgrade the shims.
 
 sandboxctl gets the list of containers from containerd and the details from their shims. Run
 it as root on the node itself. For containers of other runtimes it shows only what
 containerd and the kernel report.
 
 A command that fails prints the reason and exits with status 1. doctor has exit statuses of
-its own (see doctor --help). No command changes anything.`,
+its own (see doctor --help). No command but upgrade changes anything.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -72,6 +73,6 @@ its own (see doctor --help). No command changes anything.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o.Bind(cmd)
-	cmd.AddCommand(view.Ps(o), view.Inspect(o), view.Stacks(o), doctor.Command(o), top.Command(o))
+	cmd.AddCommand(view.Ps(o), view.Inspect(o), view.Stacks(o), doctor.Command(o), top.Command(o), upgrade.Command(o))
 	return cmd
 }

@@ -48,9 +48,15 @@ func newEnv(t *testing.T) *env {
 // without CRI.
 func newPatient(t *testing.T, config func(*harness.Containerd) []byte) *env {
 	t.Helper()
-	c, err := harness.NewContainerd(shared.Env)
+	return newPatientWith(t, shared.Env, config)
+}
+
+// newPatientWith is newPatient with other programs.
+func newPatientWith(t *testing.T, programs harness.Env, config func(*harness.Containerd) []byte) *env {
+	t.Helper()
+	c, err := harness.NewContainerd(programs)
 	if config != nil {
-		c, err = harness.NewConfigured(shared.Env, config)
+		c, err = harness.NewConfigured(programs, config)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -217,10 +223,11 @@ type pod struct {
 	ID, Name string
 	Sandbox  bool
 	Shim     struct {
-		Pid     int
-		Version string
-		RSS     int64
-		Error   string
+		Pid      int
+		Version  string
+		RSS      int64
+		Error    string
+		Outdated bool
 	}
 	Containers []row
 }

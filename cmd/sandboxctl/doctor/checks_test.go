@@ -83,6 +83,17 @@ func breakages() []breakage {
 		{"shim-binary", "it has another version", func(x *tree) { x.info("0.9", "") }, Warning, "is version 0.9, and this program is 1.0", "same release"},
 		{"shim-binary", "runtime_path leads nowhere", replace(configFile, `"io.containerd.sandbox.v1"`, "\"io.containerd.sandbox.v1\"\nruntime_path = \"/opt/none\""), Failure, "/opt/none, which containerd's configuration names: no such file", "install"},
 		{"shim-binary", "it refuses the default configuration file", func(x *tree) { x.info("1.0", "Listen is wrong") }, Failure, "without options of their own: Listen is wrong", "fix or remove"},
+		{"shim-upgrade", "a former program", func(x *tree) { x.former(200) }, Warning, "another program is installed than these shims run: lives in namespace default, pid 200", "sandboxctl upgrade --all"},
+		{"shim-upgrade", "many former programs", func(x *tree) {
+			for pid := 400; pid < 407; pid++ {
+				x.shimProcess(pid, fmt.Sprint("c", pid))
+				x.former(pid)
+			}
+		}, Warning, "c404 in namespace default, pid 404; and 2 more", "sandboxctl upgrade --all"},
+		{"shim-upgrade", "of another containerd", func(x *tree) {
+			x.former(200)
+			x.replace("proc/200/cmdline", "/run/containerd/containerd.sock", "/run/other.sock")
+		}, OK, "all that run", ""},
 		{"apparmor", "without its parser", remove("sbin/apparmor_parser"), Warning, "no /sbin/apparmor_parser", "apt-get install apparmor"},
 		{"apparmor", "without securityfs", remove("sys/kernel/security"), Warning, "securityfs", "mount -t securityfs"},
 		{"apparmor", "containerd does not use it", replace(configFile, "enable_selinux = true", "enable_selinux = true\ndisable_apparmor = true"), Warning, "disable_apparmor", "disable_apparmor = false"},
@@ -121,6 +132,16 @@ func breakages() []breakage {
 		}, Failure, "1 processes of the container live", "umount -- /"},
 		{"leftover-mounts", "a name for a shell", func(x *tree) { x.mountLine(`default/dead/rootfs/$(reboot)'`) }, Warning, "$(reboot)'", `umount -- '/` + task + `default/dead/rootfs/$(reboot)'\'''`},
 	}
+}
+
+// former has a process run a program in whose place another one is.
+func (x *tree) former(pid int) {
+	x.Helper()
+	exe, proc := "usr/bin/"+program+" (deleted)", fmt.Sprintf("proc/%d/", pid)
+	x.write(exe, "")
+	x.remove(proc + "exe")
+	x.link(x.path(exe), proc+"exe")
+	x.link("/", proc+"root")
 }
 
 func (x *tree) knows(id string) { x.known[leftover.Name{Namespace: "default", ID: id}] = true }

@@ -129,6 +129,7 @@ type Examination struct {
 	knownErr error
 
 	leftovers []leftover.Leftover
+	outdated  []string // shims that do not run the installed program
 }
 
 // Examine looks at a node and runs all checks.
@@ -159,6 +160,7 @@ func (e *Examination) findLeftovers(ctx context.Context) {
 	scan := leftover.Take(ctx, leftover.Config{
 		Root: e.Root, State: e.State, Sockets: e.socketDir(), Address: e.Address, Daemon: e.daemon.Pid,
 	})
+	e.outdated = scan.Outdated()
 	e.askDaemon(ctx)
 	e.leftovers = scan.Find(e.known, e.knownErr)
 }
@@ -267,6 +269,10 @@ func Checks() []Check {
 		{
 			"shim-binary", "that containerd's shim runs, has the version of this program, and accepts the default options",
 			"install the package of the same release, or: make install PREFIX=/usr/local", (*Examination).shimBinary,
+		},
+		{
+			"shim-upgrade", "that running shims run the program that is installed at their path", "sandboxctl upgrade --all",
+			(*Examination).shimUpgrade,
 		},
 		{
 			"apparmor", "that containerd can load its AppArmor profile",

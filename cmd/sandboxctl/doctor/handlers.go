@@ -202,6 +202,17 @@ func (e *Examination) oneBinary(ctx context.Context, path string) Finding {
 	return ok("%s, version %s", path, version)
 }
 
+func (e *Examination) shimUpgrade(context.Context) []Finding {
+	const most = 5 // of hundreds
+	names := e.outdated
+	if len(names) == 0 {
+		return []Finding{ok("all that run")}
+	} else if n := len(names) - most; n > 0 {
+		names = append(names[:most:most], fmt.Sprintf("and %d more", n))
+	}
+	return []Finding{warn("another program is installed than these shims run: %s", strings.Join(names, "; "))}
+}
+
 // field returns the word after a name in a text of lines.
 func field(text, name string) string {
 	for line := range strings.Lines(text) {

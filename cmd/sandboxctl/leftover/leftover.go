@@ -183,7 +183,7 @@ func (s *Scan) findStates(known Known) (list []Leftover) {
 
 func (s *Scan) findShims(known Known) (list []Leftover) {
 	for _, sh := range s.shims {
-		if !sh.ours || known[sh.Name] || s.Root.Resolve(sh.address) != s.Root.Resolve(s.Address) ||
+		if !sh.ours || known[sh.Name] || !s.started(sh) ||
 			slices.ContainsFunc(s.bundles, func(b bundle) bool { return b.Name == sh.Name || b.peer == sh.pid }) {
 			continue
 		}
@@ -198,6 +198,19 @@ func (s *Scan) findShims(known Known) (list []Leftover) {
 	}
 	return list
 }
+
+// Outdated names this project's shims of containerd that do not run the installed program.
+func (s *Scan) Outdated() (names []string) {
+	for _, sh := range s.shims {
+		if sh.ours && s.started(sh) && s.Root.Outdated(sh.pid) {
+			names = append(names, fmt.Sprintf("%s in namespace %s, pid %d", sh.ID, sh.Namespace, sh.pid))
+		}
+	}
+	return names
+}
+
+// started reports whether this containerd has started a shim.
+func (s *Scan) started(sh shim) bool { return s.Root.Resolve(sh.address) == s.Root.Resolve(s.Address) }
 
 // pidsOf returns how many processes a container has.
 func (s *Scan) pidsOf(n Name) int {

@@ -87,6 +87,18 @@ func (r Root) Pids() (pids []int) {
 	return pids
 }
 
+// Outdated reports whether the file at the path of a process's program is another one by now, as after an upgrade of a
+// package. It is not known, and false, if there is no file, or the process has ended.
+func (r Root) Outdated(pid int) bool {
+	path, err := os.Readlink(r.ProcFile(pid, "exe"))
+	if err != nil {
+		return false
+	}
+	runs, err := os.Stat(r.ProcFile(pid, "exe"))
+	installed, absent := os.Stat(r.ProcFile(pid, "root") + strings.TrimSuffix(path, " (deleted)")) // where it sees it
+	return err == nil && absent == nil && !os.SameFile(runs, installed)
+}
+
 // FlagValue returns the value of a flag of a command line, with one dash or two, in the same argument or the next.
 func FlagValue(args []string, names ...string) string {
 	for i, arg := range args {

@@ -21,6 +21,7 @@ import (
 	"github.com/containerd/errdefs"
 	"google.golang.org/grpc"
 
+	"sandbox.internal/shim/cmd/sandboxctl/machine"
 	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
 	"sandbox.internal/shim/pkg/inspect"
@@ -112,6 +113,7 @@ func (n *Node) Snapshot(ctx context.Context) (*Snapshot, error) {
 	for _, known := range n.shims {
 		if p, err := measure.ReadProcess("/", known.Pid); err == nil { // else it has ended, or there is none
 			known.CPU, known.RSS = p.CPU, p.RSS
+			known.Outdated = known.Upgradable() && machine.Root("/").Outdated(known.Pid)
 		}
 	}
 	s.Pods = n.pods()

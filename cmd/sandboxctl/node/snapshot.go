@@ -44,6 +44,14 @@ type Shim struct {
 	CPU     time.Duration `json:"cpu_ns"`            // used since it was started
 	RSS     uint64        `json:"rss"`               // bytes
 	Error   string        `json:"error,omitempty"`   // why it was not asked, or did not answer
+	// Outdated says that another program is installed than this shim of this project's runs.
+	Outdated bool `json:"outdated,omitempty"`
+}
+
+// Upgradable reports whether there is a shim, and it is one of this project, of which the oldest tell no version.
+func (s *Shim) Upgradable() bool {
+	ours := s.Version != "" || s.Runtime == "io.containerd.sandbox.v1" || s.Runtime == "containerd-shim-sandbox-v1"
+	return ours && (s.Pid != 0 || s.Error != "")
 }
 
 // Container is one container and what it uses.
@@ -275,11 +283,8 @@ func (n *Node) Inspect(ctx context.Context, id string) (*Inspection, error) {
 		return nil, err
 	}
 	in := &Inspection{Namespace: namespace, Container: s.Container(namespace, id)}
-	for _, p := range s.Pods {
-		if p.Namespace == namespace && (p.ID == id || s.in(p, id)) {
-			in.Pod = p
-			break
-		}
+	if p := s.Pod(namespace, id); p != nil {
+		in.Pod = *p
 	}
 	if known := n.shims[in.Pod.Shim.Address]; known != nil && known.Error == "" && !known.other {
 		in.Shim = &known.answer.Shim
@@ -296,13 +301,16 @@ func (n *Node) Inspect(ctx context.Context, id string) (*Inspection, error) {
 	return in, nil
 }
 
-func (s *Snapshot) in(p Pod, id string) bool {
-	for _, c := range p.Containers {
-		if c.ID == id {
-			return true
-		}
+// Pod returns the pod that is, or has, what Find has found.
+func (s *Snapshot) Pod(namespace, id string) *Pod {
+	i := slices.IndexFunc(s.Pods, func(p Pod) bool {
+		return p.Namespace == namespace &&
+			(p.ID == id || slices.ContainsFunc(p.Containers, func(c Container) bool { return c.ID == id }))
+	})
+	if i < 0 {
+		return nil
 	}
-	return false
+	return &s.Pods[i]
 }
 
 // Dial connects to the shim of a container or a sandbox, and returns its full id.

@@ -132,6 +132,18 @@ func (c *Client) Stacks(ctx context.Context) (text string, err error) {
 	return text, err
 }
 
+// Upgrade has the shim replace its program by the installed one, or only try it, and returns the version of the program
+// that answers. upgraded is false if the installed one runs already. The error of a shim that does not know this is
+// errdefs.ErrNotImplemented.
+func (c *Client) Upgrade(ctx context.Context, dryRun bool) (version string, upgraded bool, err error) {
+	var dry uint32
+	if dryRun {
+		dry = 1
+	}
+	err = c.own(ctx, "Upgrade", []any{nil, dry}, &version, &upgraded)
+	return version, upgraded, err
+}
+
 // Address is where a shim listens.
 type Address struct {
 	Path    string // of the socket

@@ -31,9 +31,10 @@ func Ps(o *cli.Options) *cobra.Command {
 STATE is created, running, pausing, paused or stopped; no-task for a container that
 containerd knows and nobody runs; dead for one whose shim does not answer. EXECS are
 those that run now and, after the slash, those that were started since the container
-was created. MEMORY is without what the kernel can drop at once. SOURCE is the cgroup
-whose CPUs the container follows; a + before it says that the container has a cpuset of
-its own meanwhile. With -o json there is more: see docs/sandboxctl.md.`,
+was created. A * behind the VERSION of a shim says that another program is installed by
+now: see sandboxctl upgrade. MEMORY is without what the kernel can drop at once. SOURCE
+is the cgroup whose CPUs the container follows; a + before it says that the container
+has a cpuset of its own meanwhile. With -o json there is more: see docs/sandboxctl.md.`,
 		Example: "  sandboxctl ps\n  sandboxctl ps -n k8s.io -o json | jq '.pods[].name'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -71,16 +72,19 @@ func writeTable(w io.Writer, s *node.Snapshot, full bool) error {
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
-	fmt.Fprintln(t, "NAMESPACE\tPOD\tCONTAINER\tSTATE\tPID\tSHIM\tEXECS\tMEMORY\tCPUS\tSOURCE\tRUNTIME")
+	fmt.Fprintln(t, "NAMESPACE\tPOD\tCONTAINER\tSTATE\tPID\tSHIM\tVERSION\tEXECS\tMEMORY\tCPUS\tSOURCE\tRUNTIME")
 	var problems []string
 	for _, p := range s.Pods {
 		pod := "-"
 		if p.Sandbox {
 			pod = cut(p.Name, podWidth)
 		}
-		shim := number(p.Shim.Pid)
+		shim, version := number(p.Shim.Pid), cmp.Or(p.Shim.Version, "-")
+		if p.Shim.Outdated {
+			version += "*"
+		}
 		if len(p.Containers) == 0 {
-			row(p.Namespace, pod, "-", "-", "-", shim, "-", "-", "-", "-", short(p.Shim.Runtime))
+			row(p.Namespace, pod, "-", "-", "-", shim, version, "-", "-", "-", "-", short(p.Shim.Runtime))
 		}
 		if p.Shim.Error != "" {
 			problems = append(problems, fmt.Sprintf("%s %s: %s", p.Namespace, p.Name, p.Shim.Error))
@@ -90,8 +94,8 @@ func writeTable(w io.Writer, s *node.Snapshot, full bool) error {
 			if c.Name != c.ID {
 				name = cut(c.Name, idWidth) + " (" + cut(c.ID, shortID) + ")"
 			}
-			row(c.Namespace, pod, name, string(c.State), number(c.Pid), shim, execs(&c), memory(&c), cmp.Or(c.Usage.CPUs, "-"),
-				source(&c), short(c.Runtime))
+			row(c.Namespace, pod, name, string(c.State), number(c.Pid), shim, version, execs(&c), memory(&c),
+				cmp.Or(c.Usage.CPUs, "-"), source(&c), short(c.Runtime))
 			if c.Error != "" && c.Error != p.Shim.Error {
 				problems = append(problems, fmt.Sprintf("%s %s: %s", c.Namespace, c.ID, c.Error))
 			}

@@ -4,6 +4,7 @@
 package view
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,5 +62,28 @@ func TestMemory_IsADashWhereItIsNotKnown(t *testing.T) {
 	c := &node.Container{Usage: measure.Usage{Cgroup: "/c", Unknown: measure.Unknown{Memory: true}}}
 	if got := memory(c); got != "-" {
 		t.Errorf("memory = %q, want -", got)
+	}
+}
+
+func TestPs_MarksShimsOfAFormerProgram(t *testing.T) {
+	var out strings.Builder
+	pod := func(id, version string, outdated bool) node.Pod {
+		return node.Pod{
+			Namespace: "ns", ID: id, Shim: node.Shim{Pid: 7, Version: version, Outdated: outdated},
+			Containers: []node.Container{{Namespace: "ns", ID: id, Name: id, State: node.Running}},
+		}
+	}
+	s := &node.Snapshot{Pods: []node.Pod{pod("old", "0.1.0", true), pod("new", "0.2.0", false), pod("runc", "", false), {
+		Namespace: "ns", ID: "empty", Name: "empty", Sandbox: true, Shim: node.Shim{Pid: 7, Version: "0.1.1", Outdated: true},
+	}}}
+	if err := writeTable(&out, s, false); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		got = append(got, strings.Fields(line)[6])
+	}
+	if want := []string{"VERSION", "0.1.0*", "0.2.0", "-", "0.1.1*"}; !slices.Equal(got, want) {
+		t.Errorf("versions = %q, want %q, in\n%s", got, want, &out)
 	}
 }
