@@ -220,3 +220,21 @@ do_restart() {
 	complain "\"$restart\" fails with status $?"
 	return 1
 }
+
+# state NAME prints the state directory of a dump.
+state() { awk -v q="'" '/^[ \t]*\[/ { exit } $1 == "state" { gsub("[\"" q "]", "", $3); print $3; exit }' "$work/$1"; }
+
+# upgrade_shims has running shims become the installed one, if that is asked for. The installation is done by then, and a
+# shim that refuses goes on with its former program: so nothing that happens here is a failure of install.sh.
+upgrade_shims() {
+	[ "$upgrade" = true ] || return 0
+	for tool in "$here/sandboxctl" "$here/../bin/sandboxctl" "$(command -v sandboxctl)"; do
+		[ -x "$tool" ] || continue
+		set -- upgrade --all
+		[ ! -e "$work/before" ] || set -- --address "$socket" --state "$(state before)" "$@"
+		say "running shims: $tool $*"
+		"$tool" "$@" </dev/null 2>&1 9>&- || complain "shims that were not upgraded keep their former program"
+		return 0
+	done
+	complain "no sandboxctl beside this script, in ../bin or in PATH: running shims keep their former program"
+}

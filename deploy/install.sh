@@ -23,6 +23,7 @@ usage() {
 
 		  install     copies the shim and gives containerd the handlers "sandbox" and, from 2.3 on, "sandbox-pauseless".
 		              Again with a newer shim it upgrades: running containers keep theirs, and containerd is not restarted.
+		              With UPGRADE_SHIMS=true in the environment, they then get the new one, by sandboxctl upgrade --all.
 		  uninstall   takes both away and leaves the former configuration; refused while containers of the runtime exist
 
 		  --binary FILE       shim to install (default: $name beside this script, or in ../bin)
@@ -97,6 +98,11 @@ while [ $# -gt 0 ]; do
 	esac
 	shift
 done
+upgrade=${UPGRADE_SHIMS:-false}
+case $upgrade in
+true | false) ;;
+*) misused "UPGRADE_SHIMS=\"$upgrade\": want true or false" ;;
+esac
 case $timeout in
 '' | *[!0-9]* | 0) misused "--timeout \"$timeout\": want a number of seconds, 1 or more" ;;
 esac
@@ -305,6 +311,7 @@ do_install() {
 	commit
 	changed=false
 	if [ -n "$wanted" ]; then say "handlers: $wanted"; fi
+	upgrade_shims
 }
 
 do_uninstall() {

@@ -4,7 +4,7 @@
 
 # The pods of daemonset.yaml and uninstall.yaml run this on each node. It runs install.sh in the node's mount namespace,
 # with the node's tools, and sets the node's labels. The pod needs hostPID, privileges, and the node's directory
-# HOST_DIR at the same path; NODE_NAME is the node. Further arguments are for install.sh.
+# HOST_DIR at the same path; NODE_NAME is the node. Further arguments, and UPGRADE_SHIMS, are for install.sh.
 #
 #   pod.sh install [option...]     then labels the node, so that pods of the RuntimeClasses can run there. Another value
 #                                  of the label says until then that the uninstaller has something to do there.
@@ -39,7 +39,8 @@ fi
 
 # The node runs these from its own file system, not from the image.
 mkdir -p "$HOST_DIR"
-for file in install.sh install-config.sh install-containerd.sh containerd-1.toml containerd-2.toml "$name"; do
+for file in install.sh install-config.sh install-containerd.sh containerd-1.toml containerd-2.toml "$name" sandboxctl; do
+	[ "$file" != sandboxctl ] || [ -e "$here/$file" ] || continue # an image without it installs as well
 	cp "$here/$file" "$HOST_DIR/$file.part"
 	mv -f "$HOST_DIR/$file.part" "$HOST_DIR/$file"
 done

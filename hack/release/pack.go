@@ -33,6 +33,8 @@ func (r release) pack(format, arch, work string, files []file) (err error) {
 		Overridables: nfpm.Overridables{
 			// No containerd: it may be somebody else's package, or none.
 			RPM: nfpm.RPM{BuildHost: "localhost", Group: "Unspecified"},
+			// apk alone runs no script of an installation after an upgrade.
+			APK: nfpm.APK{Scripts: nfpm.APKScripts{PostUpgrade: filepath.Join(work, "postinstall.sh")}},
 		},
 	}
 	for script, to := range map[string]*string{

@@ -104,6 +104,62 @@ func (n *node) testContainers(options ...string) {
 	})
 }
 
+// Running shims become the installed one only if that is asked for.
+func TestInstall_UpgradesRunningShimsIfAsked(t *testing.T) {
+	for _, series := range []string{"1.7", "2.4"} {
+		t.Run("containerd "+series, func(t *testing.T) {
+			n := newNode(t, release(t, series), basic)
+			t.Setenv("PATH", filepath.Dir(sandboxctl(t))+":"+os.Getenv("PATH"))
+			n.want(0, nil, "install")
+			namespace := fmt.Sprintf("%s%d", harness.NamespacePrefix, os.Getpid())
+			bundles := filepath.Join(n.c.State, "io.containerd.runtime.v2.task", namespace)
+			defer (harness.Scope{Namespace: namespace, Dirs: []string{n.c.Sockets, bundles}, MountsIn: bundles}).Check(n)
+			ctr := n.ctr(namespace)
+			ok := func(args ...string) {
+				t.Helper()
+				if out, err := ctr(args...); err != nil {
+					t.Fatalf("ctr %q: %v: %s", args, err, out)
+				}
+			}
+			ok("run", "--detach", "--cgroup", "/"+namespace+"/c1", "--runtime", harness.Ours, harness.Image, "c1", "sleep", "1000")
+			former := n.binary
+			n.binary = filepath.Join(n.c.Dir, shimName)
+			harness.Must(t, os.WriteFile(n.binary, []byte(n.read(former)+"newer"), 0o755)) // an ELF file may have a tail
+			wantNew := func(want bool) {
+				t.Helper()
+				exe, err := os.Stat(fmt.Sprintf("/proc/%d/exe", harness.Shims(namespace, "c1")[0].Pid))
+				harness.Must(t, err)
+				installed, err := os.Stat(n.c.Env.Shim)
+				harness.Must(t, err)
+				if os.SameFile(exe, installed) != want {
+					t.Errorf("the shim runs the installed program: %t, want %t", !want, want)
+				}
+			}
+			n.upgrade = "yes"
+			n.want(2, []string{`UPGRADE_SHIMS="yes": want true or false`}, "install")
+			n.upgrade = ""
+			n.want(0, []string{n.c.Env.Shim + ": "}, "install")
+			wantNew(false)
+			n.upgrade = "true"
+			n.want(0, []string{"would install"}, "install", "--dry-run")
+			wantNew(false)
+			n.want(0, []string{"is ", " already", "running shims: ", namespace + "/c1", "\nshims: 1 upgraded\n"}, "install")
+			wantNew(true)
+			n.wantRestarts(1) // of the first installation
+			ok("tasks", "exec", "--exec-id", "e1", "c1", "true")
+			ok("tasks", "delete", "--force", "c1")
+			ok("containers", "delete", "c1")
+			harness.Eventually(n, "the shim ends", func() error {
+				if shims := harness.Shims(namespace, ""); len(shims) > 0 {
+					return fmt.Errorf("%v", shims)
+				}
+				return nil
+			})
+			n.want(0, []string{"removed"}, "uninstall")
+		})
+	}
+}
+
 func (n *node) wantFiles(want map[string]string) {
 	n.Helper()
 	if diff := cmp.Diff(want, n.files()); diff != "" {

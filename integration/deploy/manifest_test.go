@@ -146,6 +146,9 @@ func TestManifest_DaemonSetsFitTheInstaller(t *testing.T) {
 		if _, ok := env["NODE_NAME"]; !ok {
 			t.Errorf("%s: no NODE_NAME", action)
 		}
+		if got := env["UPGRADE_SHIMS"]; action == "install" && got != "false" {
+			t.Errorf("install: UPGRADE_SHIMS is %q by default, want false", got)
+		}
 	}
 }
 

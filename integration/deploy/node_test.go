@@ -39,6 +39,8 @@ type node struct {
 	daemon   string // what --containerd names
 	restart  string // what --restart names
 	applets  string // directory with the only programs that there are, if not all
+	upgrade  string // UPGRADE_SHIMS
+	tool     string // sandboxctl in the image of the pod, if it is there
 	mu       sync.Mutex
 	c        *harness.Containerd
 	restarts int
@@ -142,7 +144,7 @@ func (n *node) command(args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(n.Context(), harness.Slow(2*time.Minute))
 	n.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, installer, args...)
-	cmd.Env = append(os.Environ(), "TMPDIR="+n.TempDir())
+	cmd.Env = append(os.Environ(), "TMPDIR="+n.TempDir(), "UPGRADE_SHIMS="+n.upgrade)
 	if n.applets != "" {
 		cmd = exec.CommandContext(ctx, filepath.Join(n.applets, "sh"), append([]string{installer}, args...)...)
 		cmd.Env = []string{"PATH=" + n.applets}

@@ -37,6 +37,18 @@ func TestPod_InstallsAndUninstalls(t *testing.T) {
 	n.wantRestarts(0)
 	n.wantLabels(asked + installed)
 
+	n.upgrade = "true"
+	if status, out := n.pod("install"); status != 0 || !strings.Contains(out, "no sandboxctl beside this script") {
+		t.Errorf("pod.sh install with UPGRADE_SHIMS, of an image without sandboxctl: exit status %d:\n%s", status, out)
+	}
+	n.tool = sandboxctl(t)
+	if status, out := n.pod("install"); status != 0 || !strings.Contains(out, "host/sandboxctl --address "+n.c.Address) ||
+		!strings.Contains(out, "\nshims: none\n") {
+		t.Errorf("pod.sh install with UPGRADE_SHIMS: exit status %d:\n%s", status, out)
+	}
+	n.wantRestarts(0)
+	n.wantLabels(asked + installed)
+
 	if status, out := n.pod("uninstall"); status != 0 {
 		t.Errorf("pod.sh uninstall: exit status %d:\n%s", status, out)
 	}
@@ -49,6 +61,14 @@ func TestPod_InstallsAndUninstalls(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(n.c.Dir, "host")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the directory is left on the node: %v", err)
 	}
+}
+
+// sandboxctl is the program.
+func sandboxctl(t *testing.T) string {
+	t.Helper()
+	binary, err := harness.Sandboxctl(t.TempDir())
+	harness.Must(t, err)
+	return binary
 }
 
 // installing is what finds the node for the uninstaller, and for no pod of a RuntimeClass.
@@ -87,6 +107,9 @@ func (n *node) pod(args ...string) (int, string) {
 		n.copy(filepath.Join(deployDir, name), filepath.Join(payload, name))
 	}
 	n.copy(n.binary, filepath.Join(payload, shimName))
+	if n.tool != "" {
+		n.copy(n.tool, filepath.Join(payload, "sandboxctl"))
+	}
 	n.script(filepath.Join(payload, "kubectl"), "echo \"$@\" >>"+host+".labels\n[ $1 = label ] || exec cat "+host+".state\n"+
 		"case $* in *installed=*) v=${*#*installed=} && echo \"${v%% *}\" ;; esac >"+host+".state\n")
 	n.write(host+".labels", "")
@@ -107,7 +130,7 @@ func (n *node) pod(args ...string) (int, string) {
 		"--mount", bind(payload, "/installer", "ro"), "--mount", bind(host, host, "rw"), "--mount",
 		bind(host+".labels", host+".labels", "rw"), "--mount", bind(host+".state", host+".state", "rw"),
 		"--env", "HOST_DIR=" + host, "--env", "NODE_NAME=n1", "--env", fmt.Sprintf("HOST_PID=%d", os.Getpid()), "--env",
-		"RETRY_SECONDS=1",
+		"RETRY_SECONDS=1", "--env", "UPGRADE_SHIMS=" + n.upgrade,
 		"--env", "PATH=/installer:/bin:/usr/bin:/sbin:/usr/sbin", // the container's, and then the node's
 		harness.Image, "pod", "/installer/pod.sh",
 	}

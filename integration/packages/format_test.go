@@ -44,10 +44,11 @@ var formats = []format{
 		forget: "true",
 	},
 	{
-		// apk-tools runs .post-install of a first installation, and .pre-deinstall, with the version as their argument.
+		// apk-tools runs .post-install of a first installation, and .pre-deinstall, with the version as their argument, and
+		// .post-upgrade with both versions.
 		name: "apk", file: shim + "_%s-r1_x86_64.apk",
 		install: "mkdir -p /apk && tar -xzf $package -C /apk 2>/dev/null && cp -a /apk/usr / && busybox sh /apk/.post-install 0.1.0-r1",
-		upgrade: "rm -rf /apk && mkdir -p /apk && tar -xzf $package -C /apk 2>/dev/null && cp -a --remove-destination /apk/usr /",
+		upgrade: "rm -rf /apk && mkdir -p /apk && tar -xzf $package -C /apk 2>/dev/null && cp -a --remove-destination /apk/usr / && busybox sh /apk/.post-upgrade 0.99.0-r1 0.1.0-r1",
 		remove:  "busybox sh /apk/.pre-deinstall 0.1.0-r1; (cd /apk && find usr -type f) | sed s,^,/, | xargs rm && rm -r /apk /usr/share/" + shim + " /usr/share/doc/" + shim,
 		forget:  "true",
 	},
@@ -153,8 +154,9 @@ func testLife(t *testing.T, f format, suite string) {
 	g.want("grep -c . /usr/share/doc/" + shim + "/copyright /usr/share/doc/" + shim + "/README.md")
 	g.wantMachine("the installation", before)
 	g.testContainers(func() {
-		if out := g.ok(do(f.upgrade, newer)); strings.Contains(out, "install.sh") {
-			t.Errorf("an upgrade says again what an installation said:\n%s", out)
+		out := g.ok(do(f.upgrade, newer))
+		if strings.Contains(out, "install.sh") || !strings.Contains(out, "\n    sandboxctl upgrade --all\n") {
+			t.Errorf("an upgrade says\n%s\nwant the command for running shims, and not what an installation said", out)
 		}
 		g.ok("tail -c 5 /usr/bin/" + shim + " | grep newer")
 		g.wantMachine("the upgrade", before)
