@@ -35,12 +35,15 @@ type Env struct {
 	client   *client.Client
 	order    *order
 	unwatch  func() // ends the subscription and joins its goroutine
-	baseline map[string]bool
+	baseline map[string]string
 	stayers  []*stayer
 	places   [maxContainers]*place
 	trace    io.Writer // nil, or gets a line for each step
 	round    int
 	serial   int // of containers and pods in the round
+
+	installed *harness.Installed // the shim; nil for one that cannot be upgraded
+	ending    bool               // shims may end in this step
 
 	mu     sync.Mutex
 	totals Totals // guarded by mu
@@ -65,6 +68,7 @@ func NewEnv(ctx context.Context, programs harness.Env, isolation *cri.Isolation,
 		}
 	}()
 	steps := []func() error{
+		func() error { return e.install(filepath.Join(daemon.Dir, "bin")) },
 		func() error { return harness.WriteRootfs(programs, e.rootfs) },
 		func() error { return cri.MakeCgroup("/" + e.name) },
 		func() error { return cri.MakeCgroup(e.podParent()) },

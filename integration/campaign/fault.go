@@ -5,12 +5,9 @@ package campaign
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +26,7 @@ func (e *Env) do(ctx context.Context, s Step) (answers [2]string) {
 		}()
 	}
 	e.count("steps")
+	e.ending = s.endsShims()
 	if s.Op == Pod || s.With == nil && s.Fault == nil { // a pod knows its own processes
 		answers[0] = e.operate(ctx, s)
 		return answers
@@ -90,8 +88,24 @@ func (e *Env) fault(ctx context.Context, s Step, ended <-chan struct{}) string {
 		e.signal(f, open(e.daemon.Pid(), func() bool { return true })) // our own child
 	case KillShim, StopShim:
 		e.signalShim(s, p, ended)
+	case UpgradeShim:
+		if s.Op != Batch {
+			e.awaitShim(p, ended)
+		}
+		return e.upgrade(ctx, Step{Container: s.Container, Shared: s.Op == Batch})
 	}
 	return ok
+}
+
+// awaitShim returns when a place has a shim, or the step ends before.
+func (e *Env) awaitShim(p *place, ended <-chan struct{}) {
+	for len(e.alive(p)) == 0 {
+		select {
+		case <-ended:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 // signalShim sends the signal to the shim of a place as soon as there is one, or to none if the step ends before.
@@ -194,7 +208,9 @@ func (e *Env) openShim(pid int) int {
 // allShims lists the shims of this worker's containerd, and those that are being started.
 func (e *Env) allShims() []harness.Proc {
 	return slices.DeleteFunc(harness.ShimsOf(e.daemon.Address, ""),
-		func(p harness.Proc) bool { return slices.Contains(p.Argv, "delete") }) // which cleans up after one
+		func(p harness.Proc) bool { // one that cleans up after a shim, or checks whether it can succeed it
+			return slices.Contains(p.Argv, "delete") || slices.Contains(p.Argv, "check-state")
+		})
 }
 
 // shimID is the id of the container that a shim was started for.
@@ -256,11 +272,9 @@ func (e *Env) settle(ctx context.Context, s Step) string {
 }
 
 // removeSocket removes the socket of a shim that was killed after it had made it and before it told containerd where it
-// is: nobody else can know of it, until the same id is used again. The name is that which containerd's own shims choose
-// (pkg/shim/util_unix.go, SocketAddress).
+// is: nobody else can know of it, until the same id is used again.
 func (e *Env) removeSocket(namespace, id string) {
-	sum := sha256.Sum256([]byte(filepath.Join(e.daemon.Address, namespace, id)))
-	_ = os.Remove(filepath.Join(e.daemon.Sockets, hex.EncodeToString(sum[:]))) // most often it is gone
+	_ = os.Remove(e.daemon.ShimSocket(namespace, id)) // most often it is gone
 }
 
 // alive lists the shims of a place that live.

@@ -47,6 +47,8 @@ func (g *generator) next() []Step {
 		return []Step{g.pod()}
 	case g.one(g.mix.Batch):
 		return []Step{g.batch()}
+	case g.one(g.mix.Upgrade / 4):
+		return []Step{{Op: Upgrade, Exec: noExec, Shared: true}}
 	case g.one(g.mix.Daemon / 2):
 		return []Step{{Op: Restart, Exec: noExec}}
 	}
@@ -65,6 +67,8 @@ func (g *generator) batch() Step {
 	s := Step{Op: Batch, Exec: noExec, Count: 1 + g.rand.IntN(max(g.mix.Length, 1)), Shared: g.one(g.mix.Shared)}
 	if g.one(20 * g.mix.Stop) {
 		s.Fault = &Fault{Kind: StopContainerd, After: g.moment(), For: g.moment()}
+	} else if g.one(20 * g.mix.Upgrade) {
+		s.Fault = &Fault{Kind: UpgradeShim, After: g.moment()}
 	}
 	return s
 }
@@ -75,6 +79,12 @@ func (g *generator) choose(w world, container int) Step {
 	switch {
 	case g.one(g.mix.Illegal):
 		return g.anything(s)
+	case w.init.phase != absent && g.one(g.mix.Upgrade):
+		s.Op = Upgrade
+		if g.one(100) {
+			s.Bad = pick(g, 1, "refuses", 1, "gives way")
+		}
+		return s
 	case w.init.phase == running && g.one(g.mix.Burst):
 		s.Op, s.Count = Burst, 1+g.rand.IntN(max(g.mix.Length, 1))
 		return s
@@ -128,8 +138,10 @@ func (g *generator) create(s Step) Step {
 		s.Program = fails
 	case n < 20:
 		s.Program = hungry
-	case n < 24:
+	case n < 22:
 		s.Program = says
+	case n < 24:
+		s.Program = counts
 	case n < 31:
 		s.Program = copies
 	case n < 34:
@@ -208,7 +220,11 @@ func (g *generator) complete(s Step) Step {
 
 // addCompanion lets something else happen to the container at the same time.
 func (g *generator) addCompanion(s Step, w world) Step {
-	if s.Op == Wait || s.Op == Burst || s.Op == Create || s.Op == Read || !g.one(g.mix.Together) {
+	often := g.mix.Together
+	if s.Op == Upgrade {
+		often = 400
+	}
+	if s.Op == Wait || s.Op == Burst || s.Op == Create || s.Op == Read || !g.one(often) {
 		return s
 	}
 	other := Step{Container: s.Container, Exec: noExec}
@@ -240,6 +256,10 @@ func (g *generator) addFault(s Step) []Step {
 	switch {
 	case s.With != nil:
 		return []Step{s}
+	case s.Op == Upgrade && g.one(60): // it takes longer than other operations
+		f.Kind, f.After = KillShim, 3*g.moment()
+	case s.Op != Upgrade && g.one(g.mix.Upgrade):
+		f.Kind = UpgradeShim
 	case g.one(g.mix.Process):
 		f.Kind = KillInit
 		if s.Exec != noExec {
@@ -275,6 +295,9 @@ func (g *generator) pod() Step {
 		SharePIDs: g.one(300),
 	}
 	kinds := []FaultKind{KillShim, KillInit, StopShim, StopContainerd}
+	if g.mix.Upgrade > 0 {
+		kinds = append(kinds, UpgradeShim, UpgradeShim)
+	}
 	if s.NoPause && s.SharePIDs {
 		kinds = append(kinds, KillHolder, KillHolder)
 	}

@@ -182,8 +182,8 @@ func (m *model) choose(s Step) {
 // observe moves the model on by a step and its answers. The error says what else was possible.
 func (m *model) observe(s Step, answers [2]string) error {
 	if s.elsewhere() {
-		if answers[0] != ok {
-			return fmt.Errorf("%v: %s", s, answers[0])
+		if answers[0] != ok || answers[1] != "" {
+			return fmt.Errorf("%v: %s", s, result{answers: answers})
 		}
 		return nil
 	}

@@ -87,6 +87,8 @@ func (e *Env) operate(ctx context.Context, s Step) string {
 		return e.clear(ctx, p)
 	case Pod:
 		return e.pod(ctx, s)
+	case Upgrade:
+		return e.upgrade(ctx, s)
 	case Restart:
 		return e.restartGently(ctx)
 	default:

@@ -4,6 +4,7 @@
 package campaign
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -52,22 +53,24 @@ func (e *Env) bundle(id string) string {
 	return filepath.Join(e.daemon.State, "io.containerd.runtime.v2.task", e.name, id)
 }
 
-// state of a process in the text of a leak, which changes while it stays the same leak.
-var procState = regexp.MustCompile(`^(process \d+) [^:]*:`)
+// process is the beginning of the text of a leak that is one. The rest, its state and arguments, changes while it stays
+// the same leak: an upgrade changes the arguments of a shim.
+var process = regexp.MustCompile(`^process \d+ `)
 
-// present lists all that is there.
-func (e *Env) present() map[string]bool {
-	there := map[string]bool{}
+// present lists all that is there, with a text for each.
+func (e *Env) present() map[string]string {
+	there := map[string]string{}
 	for _, text := range e.scope().Leaks() {
-		there[procState.ReplaceAllString(text, "$1:")] = true
+		there[cmp.Or(process.FindString(text), text)] = text
 	}
 	for _, s := range e.stayers {
 		for _, z := range harness.Zombies(s.shim) {
-			there["zombie of the shim of "+s.id+": "+z.String()] = true
+			text := "zombie of the shim of " + s.id + ": " + z.String()
+			there[text] = text
 		}
 	}
 	for _, text := range e.books() {
-		there[text] = true
+		there[text] = text
 	}
 	return there
 }
@@ -117,8 +120,8 @@ func (e *Env) leaks() []Violation {
 	var list []string
 	_ = harness.PollFor(goneLimit, func() error { // what is there then is a violation
 		list = list[:0]
-		for text := range e.present() {
-			if !e.baseline[text] {
+		for name, text := range e.present() {
+			if _, ok := e.baseline[name]; !ok {
 				list = append(list, text)
 			}
 		}

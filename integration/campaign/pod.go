@@ -25,7 +25,7 @@ const podNamespace = "k8s.io" // of CRI
 func (e *Env) pod(ctx context.Context, s Step) string {
 	ctx, cancel := context.WithTimeout(ctx, 3*callLimit)
 	defer cancel()
-	fatal := s.Fault != nil && s.Fault.For == 0
+	fatal := s.Fault != nil && s.Fault.For == 0 && s.Fault.Kind != UpgradeShim
 	before := e.allShims()
 	if fatal && s.Fault.Kind == KillShim {
 		e.order.excuseAll(podNamespace, true)
@@ -33,14 +33,18 @@ func (e *Env) pod(ctx context.Context, s Step) string {
 	}
 	faultDone := make(chan struct{})
 	var hit []harness.Proc
+	upgraded := ok
 	go func() { // joined below
 		defer close(faultDone)
 		if s.Fault != nil {
-			hit = e.podFault(ctx, *s.Fault, before)
+			hit, upgraded = e.podFault(ctx, *s.Fault, before)
 		}
 	}()
 	err := e.podLife(ctx, s)
 	<-faultDone
+	if upgraded != ok {
+		err = errors.Join(err, errors.New(upgraded))
+	}
 	if fatal && err != nil {
 		if strings.Contains(err.Error(), "start failed") {
 			for _, shim := range hit {
@@ -64,19 +68,23 @@ func (e *Env) pod(ctx context.Context, s Step) string {
 	return ok
 }
 
-// podFault sends a signal to the shim of a pod, which is one that was not there before, or to one of its processes. It
-// returns the shims of the pod.
-func (e *Env) podFault(ctx context.Context, f Fault, before []harness.Proc) []harness.Proc {
+// podFault sends a signal to the shim of a pod, which is one that was not there before, or to one of its processes, or
+// upgrades the shim. It returns the shims of the pod, and what came of the upgrade.
+func (e *Env) podFault(ctx context.Context, f Fault, before []harness.Proc) ([]harness.Proc, string) {
 	select {
 	case <-time.After(f.After):
 	case <-ctx.Done():
-		return nil
+		return nil, ok
 	}
 	shims := slices.DeleteFunc(e.allShims(), func(shim harness.Proc) bool {
 		return slices.ContainsFunc(before, func(p harness.Proc) bool { return p.Pid == shim.Pid })
 	})
 	var fds []int
 	switch f.Kind {
+	case UpgradeShim:
+		return shims, e.upgradeAmong(ctx, "", func(shim harness.Proc) bool {
+			return slices.ContainsFunc(shims, func(p harness.Proc) bool { return p.Pid == shim.Pid })
+		})
 	case KillInit:
 		if all := harness.InCgroup(e.podParent()); len(all) > 0 {
 			fds = append(fds, e.contained(all[len(all)-1].Pid))
@@ -95,7 +103,7 @@ func (e *Env) podFault(ctx context.Context, f Fault, before []harness.Proc) []ha
 		}
 	}
 	e.signal(f, fds...)
-	return shims
+	return shims, ok
 }
 
 // podLife runs a pod and what is in it.

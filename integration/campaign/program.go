@@ -3,6 +3,8 @@
 
 package campaign
 
+import "fmt"
+
 // program is what a container or an exec runs.
 type program string
 
@@ -11,6 +13,7 @@ const (
 	succeeds program = "succeeds"
 	fails    program = "fails"
 	says     program = "says"     // writes a line
+	counts   program = "counts"   // writes a line now and then
 	copies   program = "copies"   // its input, until that is closed
 	terminal program = "terminal" // ends with 3 if it has a terminal
 	hungry   program = "hungry"   // is killed for lack of memory
@@ -27,7 +30,7 @@ const (
 
 // What an init and an exec may run. The simple ones are for both.
 var (
-	simple       = []program{forever, succeeds, fails, says, copies, terminal}
+	simple       = []program{forever, succeeds, fails, says, counts, copies, terminal}
 	hostileInits = []program{opens, forks, fills, starves, stalls}
 	hostileExecs = []program{stalls, halts, opens, leaves}
 )
@@ -48,6 +51,9 @@ const killed = 128 + 9
 // stalled is how much the program of that name writes: more than a pipe and a fifo hold.
 const stalled = 8 * 64 << 10
 
+// counted is how many lines the program that counts writes: it takes as long as several other operations.
+const counted = 300
+
 const ever = "exec sleep 1000000"
 
 var behaviours = map[program]behaviour{
@@ -55,6 +61,10 @@ var behaviours = map[program]behaviour{
 	succeeds: {argv: []string{"true"}, codes: []uint8{0}},
 	fails:    {argv: shell("exit 7"), codes: []uint8{7}},
 	says:     {argv: []string{"echo", "hello"}, codes: []uint8{0}},
+	counts: {
+		argv:  shell(fmt.Sprintf("n=0; while [ $n -lt %d ]; do n=$((n+1)); echo $n; usleep 1000; done", counted)),
+		codes: []uint8{0, 2}, // 2: it cannot fork
+	},
 	copies:   {argv: []string{"cat"}, codes: []uint8{0}, goesOn: CloseIO},
 	terminal: {argv: shell("test -t 0 && test -t 1 && exit 3"), codes: []uint8{3}},
 	hungry: {

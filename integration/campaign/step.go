@@ -36,6 +36,7 @@ const (
 	Batch   Op = "batch"   // containers from beginning to end
 	Remove  Op = "remove"  // kill, wait and delete, whatever is there
 	Pod     Op = "pod"     // a pod through CRI from beginning to end
+	Upgrade Op = "upgrade" // a shim executes another release of itself
 	Restart Op = "restart" // containerd ends as its service manager ends it, and starts again
 )
 
@@ -64,7 +65,8 @@ type Step struct {
 	HostPID   bool    `json:"hostPID,omitempty"`   // create: in the machine's PID namespace
 	Plain     bool    `json:"plain,omitempty"`     // create: execs by libcontainer
 	Count     int     `json:"count,omitempty"`     // burst and pod: execs; batch: containers
-	Shared    bool    `json:"shared,omitempty"`    // batch: all in the pod of bystanders
+	Shared    bool    `json:"shared,omitempty"`    // batch: all in the pod of bystanders; upgrade: all shims
+	Bad       string  `json:"bad,omitempty"`       // upgrade: to a program that cannot succeed the shim
 	Members   int     `json:"members,omitempty"`   // pod: containers
 	NoPause   bool    `json:"noPause,omitempty"`   // pod: without a pause container
 	SharePIDs bool    `json:"sharePIDs,omitempty"` // pod: its containers are in one PID namespace
@@ -85,9 +87,10 @@ const (
 	KillExec       FaultKind = "kill exec"
 	StopInit       FaultKind = "stop init"
 	KillHolder     FaultKind = "kill holder" // of the namespaces of a pod
+	UpgradeShim    FaultKind = "upgrade shim"
 )
 
-// Fault is a signal at some time after the beginning of a step.
+// Fault is a signal, or an upgrade, at some time after the beginning of a step.
 type Fault struct {
 	Kind  FaultKind     `json:"kind"`
 	After time.Duration `json:"after"`

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,7 +37,7 @@ func (e *Env) openStreams(id string, p program) (*streams, error) {
 	s := &streams{program: p, ended: make(chan struct{}), reading: make(chan struct{})}
 	opts := []cio.Opt{cio.WithFIFODir(e.daemon.Fifos)}
 	switch p { //nolint:exhaustive // the others have no streams
-	case says, leaves:
+	case says, counts, leaves:
 		opts = append(opts, cio.WithStreams(nil, &s.out, io.Discard))
 	case copies:
 		var w *io.PipeWriter
@@ -108,11 +109,24 @@ func (s *streams) end(code uint8) error {
 	if (s.program == says || s.program == leaves) && code == 0 && out != line {
 		return fmt.Errorf("output is %q, want %q", out, line)
 	}
+	if all := numbers(); s.program == counts && (code == 0 && out != all || !strings.HasPrefix(all, out)) {
+		return fmt.Errorf("output ends with %.20q after %d bytes, want %d, or the beginning of it after exit status %d",
+			out[max(0, len(out)-20):], len(out), len(all), code)
+	}
 	// Standard input may have been closed before anything was written to it.
 	if s.program == copies && code == 0 && out != line && out != "" {
 		return fmt.Errorf("output is %q, want %q", out, line)
 	}
 	return nil
+}
+
+// numbers is the output of the program that counts.
+func numbers() string {
+	var text strings.Builder
+	for n := range counted {
+		fmt.Fprintln(&text, n+1)
+	}
+	return text.String()
 }
 
 // endStdin ends the input on this side, without which CloseIO does not end it: the program reads to the last byte that
