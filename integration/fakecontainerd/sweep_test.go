@@ -61,7 +61,7 @@ func TestSweep(t *testing.T) {
 	for _, o := range sweepOps() {
 		names = append(names, o.name)
 	}
-	ops := chosen(t, "SHIM_SWEEP_OPS", names, []string{"create", "exec", "kill", "delete"})
+	ops := chosen(t, "SHIM_SWEEP_OPS", names, []string{"create", "exec", "kill", "delete", opUpgrade})
 	errs := chosen(t, "SHIM_SWEEP_ERRORS", sweepErrors, []string{"ENOMEM"})
 	calls := chosen(t, "SHIM_SWEEP_CALLS", sweepCalls,
 		[]string{"mkdirat", "pipe2", "memfd_create", "socketpair", "mount", "unlinkat", "write", "ppoll", "clone"})
@@ -89,12 +89,12 @@ func TestSweep(t *testing.T) {
 // sweepCall makes the calls of one kind fail, one after the other.
 func sweepCall(t *testing.T, o sweepOp, call, errno string) {
 	t.Helper()
-	w := newWorld(newFake(t))
-	state := regexp.MustCompile(`^(process \d+) \S+ \(\w+\)`)
+	w := newWorld(t, o.name)
+	changes := regexp.MustCompile(`^(process \d+) \S+ \(\w+\)|( take-over)?"$`) // its state, and the action of an upgrade
 	left := func() []string {
 		all := w.Scope().Leaks()
 		for i, leak := range all {
-			all[i] = state.ReplaceAllString(leak, "$1")
+			all[i] = changes.ReplaceAllString(leak, "$1")
 		}
 		return all
 	}
@@ -114,7 +114,7 @@ func sweepCall(t *testing.T, o sweepOp, call, errno string) {
 		case useless:
 			return
 		case dead:
-			w = newWorld(newFake(t))
+			w = newWorld(t, o.name)
 			before = left()
 		}
 	}
@@ -146,10 +146,17 @@ func fail(t *testing.T, w *world, o sweepOp, fault harness.Fault) after {
 		t.Errorf("%s, %v: %s\n\t%s", o.name, fault, fmt.Sprintf(format, args...), strings.Join(injected, "\n\t"))
 	}
 	if !harness.Alive(w.target().Pid) {
-		if text := w.target().Log(); !harness.GoRuntimeDied(text) {
+		// The program to which a successor returns makes the same calls, and there is no way back from that.
+		again := o.name == opUpgrade && len(injected) > 1
+		if text := w.target().Log(); !again && !harness.GoRuntimeDied(text) {
 			wrong("the shim died: %s", text)
 		}
 		removeDead(w)
+		return dead
+	}
+	if o.name == opUpgrade && err != nil && strings.Contains(err.Error(), unwatched) {
+		w.Must(w.finish(), "finish")
+		w.end()
 		return dead
 	}
 	switch {
@@ -169,6 +176,12 @@ func fail(t *testing.T, w *world, o sweepOp, fault harness.Fault) after {
 	}
 	if text := w.target().Log(); strings.Contains(text, "panic:") {
 		wrong("panic: %s", text)
+	}
+	if o.name == opUpgrade {
+		if err := w.outlived(); err != nil {
+			wrong("after it: %v", err)
+			return useless
+		}
 	}
 	if finishErr := w.finish(); finishErr != nil {
 		wrong("%v; the error was %v", finishErr, err)
@@ -225,6 +238,7 @@ type world struct {
 	home, bundle, stays *fakecontainerd.Bundle // home's container and that of the other shim stay; bundle's is of the run
 	pod                 *fakecontainerd.Shim   // of the run; nil for none
 	runs                int
+	installed           *harness.Installed // what the shims are copies of; nil if nothing is upgraded
 }
 
 // sweepOp is an operation of which system calls fail.
@@ -233,6 +247,12 @@ type sweepOp struct {
 	prepare func(*world)
 	do      func(*world) error
 }
+
+// opUpgrade is the operation after which another program may run, and upgradeLimit how long its answer may take.
+const (
+	opUpgrade    = "upgrade"
+	upgradeLimit = 20 * time.Second
+)
 
 func sweepOps() []sweepOp {
 	create := func(w *world) error {
@@ -277,6 +297,7 @@ func sweepOps() []sweepOp {
 			_, err := w.shim.Pids(w.Ctx, &task.PidsRequest{ID: w.bundle.ID})
 			return err
 		}},
+		{opUpgrade, func(w *world) { running(w); w.installed.Release(w) }, (*world).upgrade},
 		{"pod", (*world).newPod, func(w *world) error {
 			err := w.pod.CreateSandbox(w.bundle, func(c *cri.PodSandboxConfig) {
 				c.Hostname = "box"
@@ -291,10 +312,16 @@ func sweepOps() []sweepOp {
 	}
 }
 
-// newWorld makes a world for t. All that is in it ends with endWorld.
-func newWorld(f *fakecontainerd.Fake) *world {
-	f.Helper()
-	w := &world{Fake: f}
+// newWorld makes a world for an operation. All that is in it ends with endWorld.
+func newWorld(t *testing.T, operation string) *world {
+	t.Helper()
+	w := &world{}
+	env := env
+	if operation == opUpgrade {
+		env, w.installed = harness.Install(t, env)
+	}
+	f := fakecontainerd.New(t, env, rootfs)
+	w.Fake = f
 	w.home = f.Bundle("home", annotate(groupKey, "home"), "sleep", "1000")
 	w.stays = f.Bundle("stays", nil, "sleep", "1000")
 	w.shim, w.other = f.Shim(w.home), f.Shim(w.stays)
@@ -357,6 +384,33 @@ func (w *world) update() error {
 	w.Must(err, "resources")
 	_, err = w.shim.Update(w.Ctx, &task.UpdateTaskRequest{ID: w.bundle.ID, Resources: r})
 	return err
+}
+
+// upgrade has the shim become another release.
+func (w *world) upgrade() error {
+	ctx, cancel := context.WithTimeout(w.Ctx, harness.Slow(upgradeLimit))
+	defer cancel()
+	_, _, err := harness.Upgrade(ctx, w.shim.Answer.Address, false)
+	return err
+}
+
+// unwatched is in the error of an upgrade after a successor that could not make what watches a process. It goes on, and
+// becomes no other program as long as the process lives.
+const unwatched = "the wait for a process that cannot be watched"
+
+// outlived checks that the container of an upgrade lives, and ends it by a signal: the program that runs now tells its
+// exit.
+func (w *world) outlived() error {
+	w.redial(w.shim)
+	state, err := w.shim.State(w.Ctx, &task.StateRequest{ID: w.bundle.ID})
+	if err != nil {
+		return err
+	}
+	if err := unix.Kill(int(state.GetPid()), unix.SIGKILL); err != nil {
+		return fmt.Errorf("its init, which is %v: %w", state.GetStatus(), err)
+	}
+	end := fmt.Sprintf("exit %s %d", w.bundle.ID, 128+unix.SIGKILL)
+	return w.Events.Wait(w.Ctx, w.bundle.ID, func(text string) bool { return strings.HasSuffix(text, end) })
 }
 
 // redial connects to a shim anew: an error of its own may have cost the connection.
@@ -456,7 +510,7 @@ func TestSweep_KillLeavesNothing(t *testing.T) {
 // killAt has a call of an operation kill the process that makes it, and reports whether there was such a call.
 func killAt(t *testing.T, name string, fault harness.Fault) (hit bool) {
 	t.Helper()
-	w := newWorld(newFake(t))
+	w := newWorld(t, name)
 	faults := harness.Inject(t, fault)
 	operation := func(name string) sweepOp {
 		return sweepOps()[slices.IndexFunc(sweepOps(), func(o sweepOp) bool { return o.name == name })]
@@ -487,9 +541,12 @@ func killAt(t *testing.T, name string, fault harness.Fault) (hit bool) {
 		})
 	}
 	detach()
-	if died {
+	if died || name == opUpgrade && !harness.Alive(w.target().Pid) { // a successor may die after its answer
 		removeDead(w)
 		return true
+	}
+	if name == opUpgrade {
+		w.Must(w.outlived(), "the container of an upgrade")
 	}
 	w.Must(w.finish(), "finish")
 	w.Must(w.bystanders(), "bystanders")
