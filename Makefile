@@ -366,7 +366,7 @@ test-node: deps build ## containers under settings that nodes have, in a virtual
 	$(VMTEST) -kernel '$(or $(KERNEL),6.12)' -require node -o $(CURDIR)/bin/vm/node './integration/containerd=TestNode'
 
 demo: deps build ## containers through a private containerd, step by step (root)
-	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh
+	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) SANDBOXCTL=$(CURDIR)/bin/sandboxctl hack/demo.sh
 
 # What containerd and its shims write lies in memory, as /run does where systemd is: the disk is the same for all, and not what is measured.
 # With UNIFIED=1, on a machine with cgroup v2 beside v1, v2 takes the place of v1: v2's code on a processor that is not emulated.

@@ -8,15 +8,18 @@
 #
 #   RUNTIME       runtime to show; io.containerd.runc.v2 shows the same steps on the runc shim
 #   SHIM_BINARY   the shim to show
+#   SANDBOXCTL    the operator's tool
 #   SHIM_TOOLS    directory with containerd and ctr; built by default
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 RUNTIME=${RUNTIME:-io.containerd.sandbox.v1}
 SHIM_BINARY=${SHIM_BINARY:-$PWD/bin/containerd-shim-sandbox-v1}
+SANDBOXCTL=${SANDBOXCTL:-$PWD/bin/sandboxctl}
 
 ns=shim-demo-$$
 work=/run/$ns # short: the path of a unix socket has 107 bytes
+installed=    # where the shim is installed for the demo; programs in /run cannot be executed on most machines
 state=/run/containerd/runc/$ns
 image=demo.local/busybox:latest
 containerd_pid=
@@ -122,7 +125,7 @@ cleanup() {
 	for dir in $(groups) $(find /sys/fs/cgroup -maxdepth 2 -type d -name "$ns"); do
 		for _ in $(seq 100); do rmdir "$dir" 2>/dev/null && break || sleep 0.05; done # a killed process leaves its cgroup late
 	done
-	rm -rf "$work" "$state"
+	rm -rf "$work" "$state" "$installed"
 
 	echo
 	echo "Cleaned up. What is left of the demo (processes, mounts, cgroups, files):"
@@ -130,7 +133,7 @@ cleanup() {
 		processes
 		grep " $work" /proc/self/mountinfo
 		find /sys/fs/cgroup -type d -name "$ns*"
-		ls -d "$work" "$state"
+		ls -d "$work" "$state" "$installed"
 	} 2>/dev/null)
 	if [ -n "$left" ]; then
 		echo "$left"
@@ -213,7 +216,9 @@ trap cleanup EXIT
 trap 'exit 130' INT TERM
 mkdir -m 0700 "$work"
 : >"$work/in"
-export PATH=$(dirname "$SHIM_BINARY"):$SHIM_TOOLS:$PATH
+installed=$(mktemp -d)
+cp "$SHIM_BINARY" "$installed/containerd-shim-sandbox-v1"
+export PATH=$installed:$(dirname "$SANDBOXCTL"):$SHIM_TOOLS:$PATH
 export CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=1 # ctr warns of cgroup v1 with every command
 export CONTAINERD_ADDRESS=$work/containerd.sock CONTAINERD_NAMESPACE=$ns CONTAINERD_SNAPSHOTTER=native
 
@@ -284,6 +289,20 @@ run 0 ctr tasks resume demo
 eventually "the counter moves again" moved "$before"
 ok "count $(count) after resume"
 
+# docs/upgrade.md. No other shim can.
+if [ "$RUNTIME" = io.containerd.sandbox.v1 ]; then
+	say "A new version of the shim, under the running container: the process stays, its program changes"
+	shim=$(awk '/^PPid/ { print $2 }' "/proc/$pid/status")
+	run 0 install -m 0755 "$SHIM_BINARY" "$installed/containerd-shim-sandbox-v1"
+	run 0 sandboxctl --address "$CONTAINERD_ADDRESS" --state "$work/state" ps
+	answer ' demo .*\*'
+	before=$(count)
+	run 0 sandboxctl --address "$CONTAINERD_ADDRESS" --state "$work/state" upgrade demo
+	eventually "the counter moves" moved "$before"
+	[ "/proc/$shim/exe" -ef "$installed/containerd-shim-sandbox-v1" ] || fail "shim $shim has its former program"
+	ok "shim $shim executes the new program, and the container has not noticed"
+fi
+
 say "Kill: SIGKILL ends it with status 137, which is 128 + 9"
 run 0 ctr tasks kill --signal SIGKILL demo
 stopped() { timeout 5 ctr tasks list </dev/null | grep -Eq '^demo +[0-9]+ +STOPPED'; }
@@ -351,7 +370,7 @@ if [ "$RUNTIME" = io.containerd.sandbox.v1 ]; then
 	eventually "the shim is gone" forgotten
 	run 0 cat "$work/saved"
 	answer '^saved$'
-	[ ! -e "$work/web.pid" ] || fail "the pid file is left"
+	eventually "the pid file is gone" test ! -e "$work/web.pid"
 	run 0 ctr containers delete web
 	ok "it could save what it had, and its pid file went with it"
 fi
