@@ -7,9 +7,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
+	"io"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -19,11 +22,14 @@ import (
 	"testing"
 	"time"
 
+	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	"sandbox.internal/shim/integration/harness"
 )
@@ -74,8 +80,39 @@ func (e *upgradable) wantProgram(pid int) {
 	if !os.SameFile(program, file) {
 		e.Error("the shim does not run the installed program")
 	}
+	wantCloseOnExec(e, pid)
 	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err != nil || string(name) != "containerd-shim\n" {
 		e.Errorf("the name of the shim is %q, %v", name, err)
+	}
+}
+
+// wantCloseOnExec checks that no program that the shim starts would have its descriptors. Standard streams lead to
+// /dev/null.
+func wantCloseOnExec(tb testing.TB, pid int) {
+	tb.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	if err != nil || len(files) == 0 {
+		tb.Fatalf("descriptors of the shim: %v, %v", files, err)
+	}
+	for _, file := range files {
+		fd := filepath.Base(file)
+		text, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it was closed meanwhile
+		}
+		harness.Must(tb, err)
+		_, rest, _ := strings.Cut(string(text), "flags:\t")
+		var flags uint64
+		_, err = fmt.Sscanf(rest, "%o", &flags)
+		harness.Must(tb, err)
+		link, _ := os.Readlink(filepath.Join(filepath.Dir(file), "..", "fd", fd)) // it was closed meanwhile
+		if fd > "2" || len(fd) > 1 {
+			if flags&unix.O_CLOEXEC == 0 {
+				tb.Errorf("descriptor %s of the shim, %s, is not closed by execve(2)", fd, link)
+			}
+		} else if link != os.DevNull {
+			tb.Errorf("descriptor %s of the shim is %s, want %s", fd, link, os.DevNull)
+		}
 	}
 }
 
@@ -143,6 +180,37 @@ func TestUpgrade_ContainersDoNotNotice(t *testing.T) {
 	talker.kill()
 	wantConsecutive(e.env, talker.out.String())
 	e.wantEvents("gone", "create gone | start gone | exit gone 4 | delete gone")
+}
+
+func TestUpgrade_HalfARequestIsNotLost(t *testing.T) {
+	e := newUpgradable(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	request, err := proto.Marshal(&taskapi.ConnectRequest{ID: "c1"})
+	e.must(err, "encode")
+	payload, err := proto.Marshal(&ttrpc.Request{Service: "containerd.task.v3.Task", Method: "Connect", Payload: request})
+	e.must(err, "encode")
+	const stream, typeRequest = 1, 1
+	frame := binary.BigEndian.AppendUint32(nil, uint32(len(payload)))
+	frame = append(binary.BigEndian.AppendUint32(frame, stream), typeRequest, 0)
+	head := len(frame)
+	frame = append(frame, payload...)
+	for _, half := range []int{1, head, head + 5, len(frame) - 1} {
+		conn, err := net.Dial("unix", strings.TrimPrefix(e.address("c1"), "unix://"))
+		e.must(err, "dial")
+		_, err = conn.Write(frame[:half])
+		e.must(err, "write the beginning of a request")
+		e.upgrade("c1")
+		_, err = conn.Write(frame[half:])
+		e.must(err, "write the rest")
+		answer := make([]byte, head)
+		_, err = io.ReadFull(conn, answer)
+		e.must(err, fmt.Sprintf("read the answer to a request that was cut after %d bytes", half))
+		if got := binary.BigEndian.Uint32(answer[4:]); got != stream {
+			t.Errorf("the answer is for stream %d, want %d", got, stream)
+		}
+		e.must(conn.Close(), "close")
+	}
+	c.kill()
 }
 
 func TestUpgrade_IsRefused(t *testing.T) {

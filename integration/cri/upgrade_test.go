@@ -5,6 +5,7 @@ package cri_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,6 +31,24 @@ func (e *env) upgrade(p *pod, installed *harness.Installed) {
 	e.must(err, "upgrade")
 	if now := e.shim(p); !upgraded || now != pid {
 		e.Errorf("upgraded: %t; the shim is process %d, and was %d", upgraded, now, pid)
+	}
+	e.wantOnHost(pid)
+}
+
+// wantOnHost checks that only the main thread of a shim is in the namespaces of a pod.
+func (e *env) wantOnHost(pid int) {
+	e.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/ns/net", pid))
+	if err != nil || len(threads) < 2 {
+		e.Fatalf("threads of the shim: %v, %v, want some", threads, err)
+	}
+	host, err := os.Readlink("/proc/self/ns/net")
+	e.must(err, "network namespace")
+	for _, thread := range threads {
+		found, err := os.Readlink(thread)
+		if err == nil && found != host && !strings.Contains(thread, fmt.Sprintf("/task/%d/", pid)) {
+			e.Errorf("%s is %s, and the host's is %s", thread, found, host)
+		}
 	}
 }
 

@@ -230,8 +230,14 @@ func TestOpen_RefusesWhatOthersCanChange(t *testing.T) {
 	testx.Must(t, p.unchanged())
 	testx.Must(t, os.WriteFile(path+".new", []byte("new"), 0o755))
 	testx.Must(t, os.Rename(path+".new", path))
-	if err := p.unchanged(); !errors.Is(err, errdefs.ErrUnavailable) {
-		t.Errorf("a program that was replaced: %v", err)
+	own, err := Own()
+	testx.Must(t, err)
+	defer own.Close()
+	state, err := (&Saver{}).State("0.0.1", own, body{})
+	testx.Must(t, err)
+	defer state.Close()
+	if err := p.Exec(state); !errors.Is(err, errdefs.ErrUnavailable) {
+		t.Errorf("Exec of a program that was replaced: %v", err)
 	}
 	if !slices.Equal(p.argv(ActionTake), []string{"program", ActionTake}) {
 		t.Errorf("argv = %v", p.argv(ActionTake))

@@ -44,6 +44,8 @@ type Runtime struct {
 	signals []syscall.Signal
 	// +checklocks:mu
 	processes int
+	// +checklocks:mu
+	former []*Process // of containers that were saved
 }
 
 // call is the behaviour of a call of a name.
