@@ -72,6 +72,7 @@ func TestHandOver_WallTimeBeganWithTheFormerProgram(t *testing.T) {
 		p, err := w.Process("e1")
 		must(t, err)
 		time.Sleep(11 * time.Second)
+		w.wantState(p, process.Stopped)
 		w.wantStatus(p, 137)
 		if v := w.verdict(); v.Limit != limit.WallTime || v.Wall != time.Minute {
 			t.Errorf("verdict %+v", v)
