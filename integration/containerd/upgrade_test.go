@@ -197,6 +197,7 @@ func TestUpgrade_HalfARequestIsNotLost(t *testing.T) {
 	for _, half := range []int{1, head, head + 5, len(frame) - 1} {
 		conn, err := net.Dial("unix", strings.TrimPrefix(e.address("c1"), "unix://"))
 		e.must(err, "dial")
+		e.must(conn.SetDeadline(time.Now().Add(harness.Slow(20*time.Second))), "set deadline")
 		_, err = conn.Write(frame[:half])
 		e.must(err, "write the beginning of a request")
 		e.upgrade("c1")

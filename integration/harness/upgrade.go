@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/containerd/errdefs/pkg/errgrpc"
@@ -78,10 +79,14 @@ func (i *Installed) Replace(tb testing.TB, program []byte) {
 	Must(tb, i.replace(program))
 }
 
-// replace installs a program at once: somebody may start it at any time.
+// replace installs a program at once: somebody may start it at any time. No child that somebody starts meanwhile has
+// the file open for writing, which would keep it from being executed.
 func (i *Installed) replace(program []byte) error {
 	next := i.Path + ".new"
-	return errors.Join(os.WriteFile(next, program, 0o700), os.Chmod(next, 0o755), os.Rename(next, i.Path))
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(next, program, 0o700)
+	syscall.ForkLock.RUnlock()
+	return errors.Join(err, os.Chmod(next, 0o755), os.Rename(next, i.Path))
 }
 
 // Bad installs a program that cannot succeed a shim: it refuses the state, gives no answer, gives way, as a successor

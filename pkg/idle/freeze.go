@@ -247,7 +247,9 @@ func (t *Tracker) Restore(l *handover.Loader, s State) (answer func(*ttrpc.Respo
 	}
 	return func(r *ttrpc.Response) {
 		for _, a := range all {
-			_ = a.conn.answer(a.stream, r) // fails if the client is gone
+			if a.conn.answer(a.stream, r) != nil {
+				_ = a.conn.Close() // its client would wait for ever
+			}
 		}
 	}, nil
 }
