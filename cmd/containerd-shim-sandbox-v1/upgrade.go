@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -104,6 +105,9 @@ func (s *shim) frozen(do func(*handover.State) error) error {
 		if err := s.clients.AwaitIdle(ctx, service.UpgradeMethod); err != nil {
 			return err
 		}
+		if err := handover.Stuck(); err != nil {
+			return err
+		}
 		thaw, err := s.freeze()
 		if err == nil {
 			defer thaw()
@@ -148,6 +152,7 @@ func (s *shim) freeze() (thaw func(), err error) {
 
 // withState calls do with the state of a frozen shim.
 func (s *shim) withState(do func(*handover.State) error) error {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would take as long as all of this
 	own, err := handover.Own()
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/internal/hungfs"
 	"sandbox.internal/shim/pkg/internal/testx"
 )
 
@@ -241,5 +242,24 @@ func TestOpen_RefusesWhatOthersCanChange(t *testing.T) {
 	}
 	if !slices.Equal(p.argv(ActionTake), []string{"program", ActionTake}) {
 		t.Errorf("argv = %v", p.argv(ActionTake))
+	}
+}
+
+// A thread that waits for the exec of its child (vfork(2)) cannot be interrupted, and the program of that one is on a
+// file system that does not answer.
+func TestStuck_WhereAThreadWaits(t *testing.T) {
+	testx.Must(t, Stuck())
+	dir, ended := t.TempDir(), make(chan error, 1)
+	t.Cleanup(func() { // after that of the file system
+		if err := <-ended; err == nil {
+			t.Error("a program was started")
+		}
+	})
+	hungfs.Mount(t, dir)
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_FORCE) }) // busy, but ended: the child has its descriptor too
+	go func() { ended <- exec.Command(filepath.Join(dir, "program")).Run() }() // ends with the file system
+	testx.Eventually(t, "a thread that is stuck", func() bool { return Stuck() != nil })
+	if err := Stuck(); !errors.Is(err, errdefs.ErrUnavailable) || !strings.HasPrefix(err.Error(), "1 threads wait") {
+		t.Errorf("Stuck() = %v", err)
 	}
 }

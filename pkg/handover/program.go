@@ -201,15 +201,16 @@ func (p *Program) argv(action string) []string {
 // has changed then. It is called on the main thread: when another one executes a program, the kernel ends this one, and
 // with it the children that are to die with their parent (prctl(2), PR_SET_PDEATHSIG).
 func (p *Program) Exec(s *State) error {
-	if err := errors.Join(p.unchanged(), stuck()); err != nil {
+	if err := p.unchanged(); err != nil {
 		return err
 	}
 	return execute(p.Path, p.argv(ActionTake), s.env(), s.file, s.fds)
 }
 
-// stuck returns an error if a thread sleeps uninterruptibly for a while: execve(2) would wait for it, for ever if it
-// waits for a file system that does not answer.
-func stuck() error {
+// Stuck returns an error if a thread sleeps uninterruptibly for a while: execve(2) would wait for it, for ever if it
+// waits for a file system that does not answer. It takes a millisecond, and is called before the process is frozen: what
+// is under way then has ended when it is frozen.
+func Stuck() error {
 	const tries, pause = 5, 2 * time.Millisecond
 	for try := 1; ; try++ {
 		sleeping := 0
