@@ -256,7 +256,7 @@ func TestStuck_WhereAThreadWaits(t *testing.T) {
 		}
 	})
 	hungfs.Mount(t, dir)
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_FORCE) }) // busy, but ended: the child has its descriptor too
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_FORCE) })                // busy, but ended: the child has its descriptor too
 	go func() { ended <- exec.Command(filepath.Join(dir, "program")).Run() }() // ends with the file system
 	testx.Eventually(t, "a thread that is stuck", func() bool { return Stuck() != nil })
 	if err := Stuck(); !errors.Is(err, errdefs.ErrUnavailable) || !strings.HasPrefix(err.Error(), "1 threads wait") {

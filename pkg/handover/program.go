@@ -208,8 +208,8 @@ func (p *Program) Exec(s *State) error {
 }
 
 // Stuck returns an error if a thread sleeps uninterruptibly for a while: execve(2) would wait for it, for ever if it
-// waits for a file system that does not answer. It takes a millisecond, and is called before the process is frozen: what
-// is under way then has ended when it is frozen.
+// waits for a file system that does not answer. It takes a millisecond, and is called before the process is frozen:
+// what is under way then has ended when it is frozen.
 func Stuck() error {
 	const tries, pause = 5, 2 * time.Millisecond
 	for try := 1; ; try++ {

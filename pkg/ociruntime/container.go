@@ -96,15 +96,36 @@ func (r *Runtime) newContainer(c process.Config, config *configs.Config) (*conta
 // container returns a container of which nothing is made yet.
 func (r *Runtime) container(c process.Config, launch inspect.Launch) *container {
 	made := &container{runtime: r, launch: launch, config: c, libcontainerExec: make(chan struct{}, 1)}
-	made.filter = sync.OnceValues(func() (*filter.Filter, error) {
-		profile := made.lc.Config().Seccomp
-		cache := filter.Cache{Dir: filterDir(c.Root), Warn: func(err error) {
-			log.L.WithError(err).WithField("directory", filterDir(c.Root)).
-				Warn("a seccomp filter is made anew: its cache cannot be used")
-		}}
-		return cache.Filter(profile, func() error { _, err := seccomp.InitSeccomp(profile); return err })
-	})
+	made.filter = sync.OnceValues(func() (*filter.Filter, error) { return r.filters.of(made.lc.Config().Seccomp, c.Root) })
 	return made
+}
+
+// filters has the last seccomp filter, which most containers have, with a profile that they have too
+// (translate.Container).
+type filters struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	profile *configs.Seccomp
+	// +checklocks:mu
+	filter *filter.Filter
+}
+
+// of returns the filter of a profile, from the cache below root if it is another one.
+func (f *filters) of(profile *configs.Seccomp, root string) (_ *filter.Filter, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.filter != nil && f.profile == profile {
+		return f.filter, nil
+	}
+	cache := filter.Cache{Dir: filterDir(root), Warn: func(err error) {
+		log.L.WithError(err).WithField("directory", filterDir(root)).
+			Warn("a seccomp filter is made anew: its cache cannot be used")
+	}}
+	made, err := cache.Filter(profile, func() error { _, err := seccomp.InitSeccomp(profile); return err })
+	if err == nil {
+		f.profile, f.filter = profile, made
+	}
+	return made, err
 }
 
 // use loads what only some operations need of a container that a former program has made, before the first of them.

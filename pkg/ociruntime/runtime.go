@@ -40,6 +40,7 @@ type Runtime struct {
 	rcu      systemd.RCUWarmup
 
 	execTimeout time.Duration
+	filters     filters
 }
 
 // execSetupTimeout bounds the set-up of an exec, parts of which the container controls. With hardly any CPU time, it
@@ -83,6 +84,7 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 		created.closeFiles()
 		return nil, errors.Join(createError(err, c.Spec.Linux), process.UndoCreate(created.undoCreate))
 	}
+	created.config.Spec = nil // nobody needs it any more
 	return created, nil
 }
 

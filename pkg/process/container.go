@@ -64,7 +64,8 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 		Stdin: io.Stdin, Stdout: io.Stdout, Stderr: io.Stderr, Terminal: io.Terminal,
 	})
 	if pid != 0 {
-		go c.init.await() //nolint:gosec // it outlives the request
+		c.config.Spec = nil // tens of kilobytes, which nobody needs any more
+		go c.init.await()   //nolint:gosec // it outlives the request
 	}
 	return c, nil
 }

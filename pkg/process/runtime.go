@@ -104,9 +104,9 @@ type Exit struct {
 // Config is what a container is created with. The caller has checked it.
 type Config struct {
 	ID         string
-	Bundle     string // absolute path of the OCI bundle
-	Rootfs     string // absolute path of the root file system; mounted once Prepare of all hooks has returned
-	Spec       *specs.Spec
+	Bundle     string      // absolute path of the OCI bundle
+	Rootfs     string      // absolute path of the root file system; mounted once Prepare of all hooks has returned
+	Spec       *specs.Spec // nil once there is an init
 	IO         stdio.Config
 	Mounts     []event.Mount // of the root file system, as the event reports them
 	Checkpoint string        // directory of the image that Start restores init from; empty for a fresh container

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,8 +32,12 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// specconvLock guards specconv.AllowedDevices.
+// specconvLock guards specconv.AllowedDevices and lastSeccomp.
 var specconvLock sync.Mutex
+
+// lastSeccomp is the profile of the last container. Nobody changes a profile, which has tens of kilobytes, and most
+// containers have the same one.
+var lastSeccomp *configs.Seccomp // +checklocksignore: specconvLock guards it
 
 // Container translates the configuration of a container. The reaper of children must be suspended: to read the mappings
 // of a user namespace that the container joins, libcontainer starts a child and waits for it.
@@ -51,6 +56,11 @@ func Container(c process.Config) (*configs.Config, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if reflect.DeepEqual(config.Seccomp, lastSeccomp) {
+		config.Seccomp = lastSeccomp
+	} else {
+		lastSeccomp = config.Seccomp
 	}
 	for i, d := range config.Devices {
 		own := *d
