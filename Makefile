@@ -187,7 +187,7 @@ test-libcontainer: deps build ## tests of execs once more, by libcontainer, as w
 
 # Parts of a night: NIGHTLY= chooses. Each has a log in bin/nightly.
 NIGHTLY ?= vuln test-tools test-libcontainer test-inits conformance smoke-vm test-v2 test-systemd test-selinux test-node \
-	test-kernel-5.10 test-kernel-6.12 test-kernel-7 test-arm64 test-releases test-packages test-clients test-kubernetes \
+	test-kernel-5.10 test-kernel-6.12 test-kernel-7 test-arm64 test-releases test-shared test-packages test-clients test-kubernetes \
 	campaign fuzz sweep bench
 .PHONY: nightly
 nightly: ## all that CI leaves out, with one line for each part (root); takes a night
@@ -195,6 +195,14 @@ nightly: ## all that CI leaves out, with one line for each part (root); takes a 
 		target="$$part"; case "$$part" in test-kernel-*) target="test-kernel KERNEL=$${part#test-kernel-}" ;; campaign) target="campaign SHORT=1" ;; esac; \
 		began=$$SECONDS; if $(MAKE) --no-print-directory $$target >"bin/nightly/$$part.log" 2>&1 </dev/null; then result=passed; \
 		else result=FAILED; failed=1; fi; echo "$$part: $$result, $$((SECONDS - began)) s"; done; test -z "$$failed"
+
+# All that is tested of containers and pods, where 50 share a shim.
+.PHONY: test-shared
+test-shared: deps build ## containerd and CRI with PodsPerShim = 50 (root); RUN= chooses
+	@integration/cri/deps.sh
+	cd integration; $(GO) run ./cmd/tools
+	cd integration; umask 022; SHIM_TEST_PODS_PER_SHIM=50 SHIM_BINARY=$(BINARY) SANDBOXCTL_BINARY=$(CURDIR)/bin/$(TOOL) \
+		$(GO) test -p 1 -count=1 -timeout 30m -run '$(RUN)' ./containerd ./cri
 
 .PHONY: test-releases
 test-releases: deps build ## a release of each series of containerd, also 2.0 to 2.3, which are built for it (root); WRITE=1: tables of docs/compatibility.md

@@ -53,6 +53,7 @@ var layers = [][]string{
 	{"pkg/cleanup"},
 	{"pkg/task"},
 	{"pkg/sandbox"},
+	{"pkg/group"},
 	{"pkg/service"},
 	{
 		"pkg/extension/hostrootfs", "pkg/extension/initproc", "pkg/extension/listen", "pkg/extension/notify",

@@ -16,6 +16,7 @@ import (
 
 	"sandbox.internal/shim/pkg/bootstrap"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/group"
 	"sandbox.internal/shim/pkg/idle"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/ociruntime"
@@ -42,8 +43,7 @@ type shim struct {
 	reaper    *reaper.Reaper
 	publisher *service.Publisher
 	events    *event.Queue
-	tasks     *task.Manager
-	pods      *sandbox.Controller
+	group     *group.Group
 	clients   *idle.Tracker
 	started   time.Time
 	upgrading sync.Mutex
@@ -52,36 +52,51 @@ type shim struct {
 
 // serve answers on l until the shim has nothing left to do, or ctx ends.
 func serve(ctx context.Context, d bootstrap.Daemon, l idle.Listener) error {
-	return newShim(d, l).run(ctx)
+	return newShim(d, l, false).run(ctx)
 }
 
-func newShim(d bootstrap.Daemon, l idle.Listener) *shim {
+// newShim makes the parts, with the unit for which the shim was started, unless a former program has all of them.
+func newShim(d bootstrap.Daemon, l idle.Listener, restored bool) *shim {
 	s := &shim{d: d, listener: l, reaper: reaper.New(), started: time.Now()}
 	s.publisher = service.NewPublisher(d.Namespace, d.TTRPCAddress)
 	s.events = event.NewQueue(s.publisher.Publish)
 	host := stdio.NewHost(d.Namespace, s.reaper)
 	host.Umask = d.Umask
-	s.tasks = task.New(ociruntime.New(s.reaper), s.events, host, extensions()...)
-	s.tasks.KeepIndex(d.ID, d.Bundle, d.SocketPath, deleteAnswer)
-	s.pods = sandbox.New(s.tasks, func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {
-		most, _ := limit.ParseSize(d.Options.MaxShmSize) // 0 if it is not set; pkg/options has checked it
-		r.MaxShmSize, r.Reaper = most, s.reaper
-		return pod.Create(ctx, r, d.Thread)
-	})
+	runtime := ociruntime.New(s.reaper)
+	most, _ := limit.ParseSize(d.Options.MaxShmSize) // 0 if it is not set; pkg/options has checked it
+	c := group.Config{Most: 1, Make: func(id, bundle string) *group.Unit {
+		u := &group.Unit{Tasks: task.New(runtime, s.events, host, extensions()...)}
+		u.Tasks.KeepIndex(id, bundle, d.SocketPath, deleteAnswer)
+		u.Tasks.ShareShim(func() bool { return s.group.Others() })
+		u.Pods = sandbox.New(u.Tasks, func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {
+			r.MaxShmSize, r.Reaper, r.Shared = most, s.reaper, d.Options.SharesShims()
+			return pod.Create(ctx, r, d.Thread)
+		})
+		u.Pods.Act = func(f func()) { s.clients.Act(func() { f(); s.group.Reap() }) }
+		return u
+	}}
+	if d.Options.SharesShims() {
+		c.Most, c.Accepts, c.Open, c.Close = d.Options.PodsPerShim, d.Accepts, d.OpenDoor, d.CloseDoor
+		c.MoveLog = func(bundle string) bool {
+			moved := bootstrap.MoveLog(bundle)
+			if moved {
+				s.d.Bundle = bundle // for a successor
+			}
+			return moved
+		}
+	}
+	first := d.ID
+	if restored {
+		first = ""
+	}
+	s.group = group.New(c, first, d.Bundle)
 	memory := idle.OwnMemory()
 	s.clients = idle.NewTracker(idle.Config{
-		Done: s.tasks.Done(), NoClient: s.pods.ShutdownIdle,
+		Done: s.group.Done(), NoClient: s.group.ShutdownIdle,
 		// containerd runs `delete` next, which takes a shim with a socket for a running one.
-		Ends: func() { _ = l.Close() }, // tried again, and reported, by the caller
-		Quiet: func() {
-			memory.Trim()
-			// A containerd that cannot record the socket removes the bundle, and stays connected (core/runtime/v2/binary.go).
-			if _, err := os.Stat(d.Bundle); errors.Is(err, os.ErrNotExist) {
-				s.pods.ShutdownIdle()
-			}
-		},
+		Ends:  func() { _ = l.Close() }, // tried again, and reported, by the caller
+		Quiet: func() { memory.Trim(); s.group.ShutdownAbandoned() },
 	})
-	s.pods.Act = s.clients.Act
 	return s
 }
 
@@ -92,7 +107,10 @@ func (s *shim) run(ctx context.Context) error {
 	reaped := make(chan struct{})
 	go func() { s.reaper.Run(reaperCtx); close(reaped) }()
 	defer func() { stopReaper(); <-reaped }()
-	defer s.tasks.Close()
+	defer s.group.CloseAll()
+	if s.group.Shared() {
+		defer s.d.CloseDoor() // also if a signal ends the shim
+	}
 	defer s.clients.Stop()
 	server, err := ttrpc.NewServer(
 		ttrpc.WithServerHandshaker(s.clients),
@@ -101,9 +119,10 @@ func (s *shim) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make ttrpc server: %w", err)
 	}
-	service.Register(server, s.tasks, s.pods, s.d.Defaults, service.Shim{
-		Version: version, Started: s.started, Socket: s.d.SocketPath, Containerd: s.d.TTRPCAddress, Events: s.events,
-		Clients: s.clients.Clients, Upgrade: s.upgrade,
+	service.Register(server, s.group, s.d.Defaults, service.Shim{
+		Version: version, Namespace: s.d.Namespace, Started: s.started, Socket: s.d.SocketPath, Containerd: s.d.TTRPCAddress,
+		Events: s.events, Clients: s.clients.Clients, Upgrade: s.upgrade,
+		Answer: s.d.Answer, Digest: s.d.DigestText(), Address: s.d.SocketAddress(),
 	})
 	served := make(chan error, 1)
 	go func() { //nolint:gosec // its context is no request's: it serves them all, and ends with the listener or Shutdown
@@ -112,10 +131,10 @@ func (s *shim) run(ctx context.Context) error {
 	warmUp(s.reaper)
 
 	select {
-	case <-s.tasks.Done():
+	case <-s.group.Done():
 	case <-ctx.Done():
 		// Callers may have timed out; finish the stop.
-		err = errors.Join(ctx.Err(), s.tasks.StopContainers())
+		err = errors.Join(ctx.Err(), s.group.StopContainers())
 	case err = <-served:
 		served <- nil // so that the end below does not wait for a second answer
 		if err = unlessClosed(err); err != nil {

@@ -17,13 +17,11 @@ import (
 
 	"sandbox.internal/shim/pkg/bootstrap"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/group"
 	"sandbox.internal/shim/pkg/handover"
 	"sandbox.internal/shim/pkg/idle"
 	"sandbox.internal/shim/pkg/options"
-	"sandbox.internal/shim/pkg/pod"
-	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/service"
-	"sandbox.internal/shim/pkg/task"
 )
 
 // Bounds of an upgrade.
@@ -39,8 +37,7 @@ type state struct {
 	Started time.Time
 	Clients idle.State
 	Events  event.State
-	Tasks   task.State
-	Pod     *sandbox.State
+	Units   []group.State
 }
 
 // upgrade replaces this program by the one that is installed at its path. It returns only if that did not happen. The
@@ -81,16 +78,11 @@ func (s *shim) upgrade(_ context.Context, dryRun bool) (bool, error) {
 		if s.ending.Err() != nil {
 			return fmt.Errorf("the shim is ending: %w", errdefs.ErrUnavailable)
 		}
-		p := s.pods.Pod()
-		if p != nil {
-			if err := p.Leave(); err != nil {
-				return errors.Join(err, p.Stay())
-			}
+		err := s.group.Leave()
+		if err == nil {
+			err = s.d.Thread.Do(func() error { return program.Exec(st) })
 		}
-		err := s.d.Thread.Do(func() error { return program.Exec(st) })
-		if p != nil {
-			err = errors.Join(err, p.Stay())
-		}
+		err = errors.Join(err, s.group.Stay())
 		return err
 	})
 	return false, err
@@ -136,8 +128,7 @@ func (s *shim) freeze() (thaw func(), err error) {
 			return func() { s.clients.Thaw(s.listener) }, s.clients.Freeze(ctx, s.listener, service.UpgradeMethod)
 		},
 		func() (func(), error) { return s.reaper.Freeze(ctx) },
-		s.pods.Freeze,
-		func() (func(), error) { return s.tasks.Thaw, s.tasks.Freeze(ctx) },
+		func() (func(), error) { return s.group.Freeze(ctx) },
 		func() (func(), error) { return s.events.Thaw, s.events.Freeze(ctx) },
 	} {
 		one, err := step()
@@ -160,9 +151,7 @@ func (s *shim) withState(do func(*handover.State) error) error {
 	defer own.Close() //nolint:errcheck // only read
 	h := &handover.Saver{}
 	body, err := s.save(h)
-	if p := s.pods.Pod(); p != nil {
-		defer p.Saved()
-	}
+	defer s.group.Saved()
 	if err != nil {
 		return err
 	}
@@ -176,12 +165,7 @@ func (s *shim) withState(do func(*handover.State) error) error {
 
 func (s *shim) save(h *handover.Saver) (_ *state, err error) {
 	all := &state{Daemon: s.d.Save(h, s.listener), Started: s.started, Clients: s.clients.Save(h)}
-	tasks, err := s.tasks.Save(h)
-	if err != nil {
-		return nil, err
-	}
-	all.Tasks = *tasks
-	if all.Pod, err = s.pods.Save(h); err != nil {
+	if all.Units, err = s.group.Save(h); err != nil {
 		return nil, err
 	}
 	all.Events, err = s.events.Save()
@@ -196,7 +180,7 @@ func load(file *os.File) (*handover.Loader, bootstrap.Successor, error) {
 		Saved: &all.Daemon,
 		Restore: func(d bootstrap.Daemon, socket idle.Listener) (func(context.Context) error, error) {
 			d.Defaults = newDefaults(options.DefaultFile)
-			s := newShim(d, socket)
+			s := newShim(d, socket, true)
 			s.clients.Stop() // until it serves
 			return s.restore(l, all)
 		},
@@ -206,33 +190,18 @@ func load(file *os.File) (*handover.Loader, bootstrap.Successor, error) {
 // restore restores what the former program had. The shim goes on in serve, which is not called in a check.
 func (s *shim) restore(l *handover.Loader, all *state) (serve func(context.Context) error, err error) {
 	s.started = all.Started
-	var begins []func()
-	var restored *pod.Restored
-	add := func(begin func(), failed error) {
-		begins, err = append(begins, begin), errors.Join(err, failed)
-	}
-	add(s.events.Restore(all.Events)) // first: what begins after it puts events
-	add(s.tasks.Restore(l, &all.Tasks))
-	if saved := all.Pod; saved != nil && saved.Pod != nil {
-		var failed error
-		if restored, failed = pod.Restore(l, saved.Pod, s.d.Thread, s.reaper); failed == nil {
-			add(restored.Begin, nil)
-			add(s.pods.Restore(saved, restored))
-		}
-		err = errors.Join(err, failed)
-	}
-	answer, failed := s.clients.Restore(l, all.Clients)
-	err = errors.Join(err, failed, l.Unused())
-	if err == nil && restored != nil {
-		err = restored.Enter() // the last that can fail
+	beginEvents, err := s.events.Restore(all.Events)
+	enter, begin, failed := s.group.Restore(l, all.Units, s.d.Thread, s.reaper)
+	answer, failedClients := s.clients.Restore(l, all.Clients)
+	if err = errors.Join(err, failed, failedClients, l.Unused()); err == nil {
+		err = enter() // the last that can fail
 	}
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) error {
-		for _, begin := range begins {
-			begin()
-		}
+		beginEvents() // first: what begins after it puts events
+		begin()
 		var why error
 		if text := handover.Failure(); text != "" {
 			why = fmt.Errorf("the other program failed, and this one goes on: %s: %w", text, errdefs.ErrInternal)

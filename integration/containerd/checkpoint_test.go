@@ -22,6 +22,7 @@ import (
 )
 
 func TestCheckpoint_WithoutCRIUTheErrorNamesIt(t *testing.T) {
+	harness.NotWithOptions(t)
 	harness.OursOnly(t, "an error that says what is missing")
 	t.Setenv("PATH", t.TempDir()) // containerd, and its shims, then find the tools and nothing else
 	e := newEnvOn(t, ownContainerd(t))

@@ -461,8 +461,8 @@ func withOptions(e *env, text string) []client.NewContainerOpts {
 
 // defaultOptions are those of a container of which the test does not say others: none, if they need not be.
 func (e *env) defaultOptions() client.NewContainerOpts {
-	if len(e.allowed) > 0 {
-		return withOptions(e, "")[0]
+	if len(e.allowed) > 0 || harness.PodsPerShim() != "" {
+		return withOptions(e, harness.PodsPerShim())[0]
 	}
 	return client.WithRuntime(e.containerd.Env.Runtime, nil)
 }

@@ -114,12 +114,20 @@ disabled_plugins = [%s]
 }
 
 // Configured is Config with the handlers.
-func Configured(c *harness.Containerd) []byte {
+func Configured(c *harness.Containerd) []byte { return ConfiguredWith(harness.PodsPerShim())(c) }
+
+// ConfiguredWith is Configured where all handlers have an option of our shim, or "".
+func ConfiguredWith(option string) func(*harness.Containerd) []byte {
+	return func(c *harness.Containerd) []byte { return configured(c, option) }
+}
+
+func configured(c *harness.Containerd, option string) []byte {
 	b := bytes.NewBuffer(Config(c, PodSandbox))
-	handlers := []struct{ name, text string }{
-		{PodSandbox, "sandboxer = \"podsandbox\"\n"},
-		{Shim, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\n"},
-		{ShimLimits, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\noptions = {MaxShmSize = \"128Mi\"}\n"},
+	const limit = "MaxShmSize = \"128Mi\""
+	handlers := []struct{ name, text, options string }{
+		{PodSandbox, "sandboxer = \"podsandbox\"\n", ""},
+		{Shim, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\n", ""},
+		{ShimLimits, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\n", limit},
 	}
 	if c.Env.Runtime != harness.Ours { // whose options other shims do not know
 		handlers = handlers[:len(handlers)-1]
@@ -129,6 +137,9 @@ func Configured(c *harness.Containerd) []byte {
 			"container_annotations = [\"io.containerd.sandbox.v1/*\"]\n"
 		fmt.Fprintf(b, "[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.%s]\nruntime_type = %q\n%s%s",
 			h.name, c.Env.Runtime, annotations, h.text)
+		if options := strings.Trim(h.options+", "+option, ", "); options != "" {
+			fmt.Fprintf(b, "options = {%s}\n", options)
+		}
 	}
 	return b.Bytes()
 }

@@ -332,11 +332,19 @@ func (p *pod) wantState(want runtimeapi.PodSandboxState) {
 
 func (e *env) shim(p *pod) int {
 	e.Helper()
-	shims := harness.ShimsOf(e.daemon.Address, p.ID)
-	if len(shims) != 1 {
-		e.Fatalf("shims of the pod: %v, want one", shims)
+	pid, err := harness.ShimPid(e.bundle(p))
+	e.must(err, "shim of the pod")
+	return pid
+}
+
+// bundle is that of a pod.
+func (e *env) bundle(p *pod) string {
+	e.Helper()
+	found, err := filepath.Glob(filepath.Join(e.daemon.State, "*", "k8s.io", p.ID, "bootstrap.json"))
+	if err != nil || len(found) != 1 {
+		e.Fatalf("bundles of the pod: %v, %v, want one", found, err)
 	}
-	return shims[0].Pid
+	return filepath.Dir(found[0])
 }
 
 // forever is a program that ends on SIGTERM only, once it has said that it is ready.

@@ -46,6 +46,7 @@ func TestNamespace_PIDsAreNotTheHostsUnlessThePodsAre(t *testing.T) {
 			eachWay(t, func(e *env) {
 				changes := []func(*runtimeapi.PodSandboxConfig){in(func(o *runtimeapi.NamespaceOption) { o.Pid = tt.pod })}
 				if tt.users {
+					harness.NotWithOptions(e)
 					changes = append(changes, ownUsers)
 				}
 				p := e.pod("p", changes...)
@@ -179,6 +180,9 @@ func TestPodFiles_DoNotFillTheStateOfContainerd(t *testing.T) {
 				if e.way == cri.PodSandbox {
 					e.Skip("containerd's own files are in its root, on a disk")
 				}
+				if change != nil {
+					harness.NotWithOptions(e)
+				}
 				p := e.pod("p", change...)
 				c := p.run("c", forever, powerless)
 				for _, file := range []string{"/etc/hostname", "/etc/hosts", "/etc/resolv.conf"} {
@@ -246,6 +250,7 @@ func TestNamespace_ContainersShareThePodsButPIDs(t *testing.T) {
 
 // Users, files, volumes and images of a pod with a user namespace.
 func TestUserNamespace_PodHasUsersOfItsOwn(t *testing.T) {
+	harness.NotWithOptions(t)
 	eachWay(t, func(e *env) {
 		dir := e.volume()
 		for name, owner := range map[string]int{"roots": 0, "testers": 1000} {

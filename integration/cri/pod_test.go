@@ -350,7 +350,8 @@ func TestPod_ManyOfTwoContainersLeaveNothing(t *testing.T) {
 			return nil
 		})
 		running := time.Since(began)
-		if shims := harness.ShimsOf(e.daemon.Address, ""); len(shims) != len(pods) {
+		shims := harness.ShimsOf(e.daemon.Address, "")
+		if few := len(shims) < len(pods); harness.PodsPerShim() == "" && len(shims) != len(pods) || harness.PodsPerShim() != "" && !few {
 			e.Errorf("%d shims for %d pods", len(shims), len(pods))
 		}
 		each(func(i int) error { return pods[i].Remove(e.ctx) })

@@ -20,11 +20,7 @@ import (
 func (e *env) upgrade(p *pod, installed *harness.Installed) {
 	e.Helper()
 	pid := e.shim(p)
-	found, err := filepath.Glob(filepath.Join(e.daemon.State, "*", "k8s.io", p.ID, "bootstrap.json"))
-	if err != nil || len(found) != 1 {
-		e.Fatalf("bundles of the pod: %v, %v, want one", found, err)
-	}
-	address, err := harness.ShimAddress(filepath.Dir(found[0]))
+	address, err := harness.ShimAddress(e.bundle(p))
 	e.must(err, "address of the shim")
 	installed.Release(e)
 	_, upgraded, err := harness.Upgrade(e.ctx, address, false)

@@ -256,3 +256,20 @@ func ExecByLibcontainer(_ context.Context, _ oci.Client, _ *containers.Container
 // ExecByLibcontainerProfile is a seccomp profile, for CRI, which cannot ask for a personality: it allows everything,
 // and names an agent that never gets a request.
 const ExecByLibcontainerProfile = `{"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/no/agent"}`
+
+// PodsPerShim is the option that says how many pods of the tests may share a shim, by SHIM_TEST_PODS_PER_SHIM, or "".
+func PodsPerShim() string {
+	if n := os.Getenv("SHIM_TEST_PODS_PER_SHIM"); n != "" && Runtime() == Ours {
+		return "PodsPerShim = " + n
+	}
+	return ""
+}
+
+// NotWithOptions skips what containerd 2.x refuses if the options are not the runc shim's: a user namespace, and a
+// checkpoint.
+func NotWithOptions(tb testing.TB) {
+	tb.Helper()
+	if PodsPerShim() != "" {
+		tb.Skip("NOT TESTED: containerd refuses the option PodsPerShim here")
+	}
+}

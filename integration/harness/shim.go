@@ -241,3 +241,28 @@ func (g *Gate) Open() {
 		g.tb.Errorf("open the gate: %v", err)
 	}
 }
+
+// ShimPid returns the process that listens at the address of a bundle's shim.
+func ShimPid(bundle string) (pid int, err error) {
+	address, err := ShimAddress(bundle)
+	if err != nil {
+		return 0, err
+	}
+	conn, err := net.Dial("unix", strings.TrimPrefix(address, "unix://"))
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close() //nolint:errcheck // only the connect counts
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var peer *unix.Ucred
+	failed := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err = errors.Join(failed, err); err != nil {
+		return 0, err
+	}
+	return int(peer.Pid), nil
+}

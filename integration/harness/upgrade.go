@@ -109,6 +109,14 @@ func (i *Installed) Spoil(mode string) error {
 		"#!/bin/sh\nfor action; do :; done\n[ $action != delete ] || exec %q \"$@\"\n%s\nexit 0\n", i.first, does))
 }
 
+// Traces installs the first release. While there is a file, Go's runtime traces a start to its standard error.
+func (i *Installed) Traces(tb testing.TB, file string) {
+	tb.Helper()
+	i.Replace(tb, fmt.Appendf(nil,
+		"#!/bin/sh\nfor action; do :; done\n[ $action != start ] || [ ! -e %q ] || export GODEBUG=inittrace=1\n"+
+			"exec %q \"$@\"\n", file, i.first))
+}
+
 // Waits installs the first release, which waits at a gate before it checks a state.
 func (i *Installed) Waits(tb testing.TB, gate *Gate) {
 	tb.Helper()

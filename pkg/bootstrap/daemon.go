@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -29,6 +30,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"sandbox.internal/shim/pkg/idle"
 	"sandbox.internal/shim/pkg/options"
@@ -44,6 +46,11 @@ type Daemon struct {
 	Thread       *osthread.Thread // holds the namespaces of a pod
 	Options      options.Options  // those of start, for the pod: CreateSandbox has none, and containers bring their own
 	Umask        int              // the one that it was started with
+
+	// For those that ask the shim to take more (Join):
+	Sent   *anypb.Any // the options as containerd sent them; nil for none
+	Digest uint64     // of the request of start without the id, by join.c; 0 if it is not known
+	Answer []byte     // to such a request
 }
 
 // umask is the shim's: directories that it makes for containers are for all of their users.
@@ -280,17 +287,48 @@ func logToFifo(bundle string, a Args) (restore func()) {
 	if a.Debug {
 		logger.SetLevel(log.DebugLevel)
 	}
+	logMu.Lock()
+	defer logMu.Unlock()
+	if !openLogLocked(bundle) {
+		return func() {} // a shim without a log is better than none
+	}
+	return func() {
+		logMu.Lock()
+		defer logMu.Unlock()
+		logger.SetOutput(io.Discard)
+		closeLog()
+	}
+}
+
+var (
+	logMu    sync.Mutex  // guards closeLog
+	closeLog = func() {} // +checklocksignore: closes the fifo of the log
+)
+
+// openLogLocked has the log go to bundle's fifo, if there is one.
+func openLogLocked(bundle string) bool {
 	path := filepath.Join(bundle, "log")
 	fd := openFifo(path)
 	if fd < 0 {
-		return func() {} // a shim without a log is better than none
+		return false
 	}
 	f := os.NewFile(uintptr(fd), path)
 	_ = debug.SetCrashOutput(f, debug.CrashOptions{}) // without it a crash goes unseen
 	_ = unix.SetNonblock(fd, true)                    // SetCrashOutput makes it blocking: a full log would hang a crash
-	logger.SetOutput(logFifo(fd))
-	return func() {
-		logger.SetOutput(io.Discard)
-		_ = f.Close() // nothing is buffered, and nobody writes: the logger has another output
+	log.L.Logger.SetOutput(logFifo(fd))
+	closeLog = func() { _ = f.Close() } // nothing is buffered, and nobody writes: the logger has another output
+	return true
+}
+
+// MoveLog has the log go to the fifo of another bundle, since that of the former one is gone. It returns false, and
+// changes nothing, if there is no fifo.
+func MoveLog(bundle string) bool {
+	logMu.Lock()
+	defer logMu.Unlock()
+	former := closeLog
+	if !openLogLocked(bundle) {
+		return false
 	}
+	former()
+	return true
 }

@@ -103,6 +103,7 @@ static void split(int argc, char **argv, char **env)
 __attribute__((constructor(102))) static void begin(int argc, char **argv, char **env)
 {
 	answer_delete(argc, argv);
+	answer_start(argc, argv);
 	split(argc, argv, env);
 }
 #else
@@ -113,6 +114,7 @@ __attribute__((constructor(102))) static void begin(void)
 	for (; (intptr_t)argv[-1] != argc; argc++)
 		argv--;
 	answer_delete(argc, argv);
+	answer_start(argc, argv);
 	split(argc, argv, environ);
 }
 #endif

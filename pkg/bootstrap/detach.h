@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include <stddef.h>
+#include <stdint.h>
 
 // What detach.c reports to the Go part of the process that it split off.
 extern struct detached {
@@ -10,7 +11,14 @@ extern struct detached {
 	int original; // descriptor on which the original process waits for its exit code; -1 without a split
 	char *args;   // the process's arguments, as ps shows them
 	size_t size;  // how many bytes they are
+	uint64_t digest; // of the request, without the id; 0 if it is not known
 } detached;
 
 // answer_delete ends the process if it is a delete command whose answer the shim has left.
 void answer_delete(int argc, char **argv);
+
+// DOOR is where a shim that takes further pods can be found from their bundles, by the digest of its request.
+#define DOOR "../.shim-%016jx"
+
+// answer_start ends the process if it is a start command that a shim has answered.
+void answer_start(int argc, char **argv);

@@ -100,7 +100,7 @@ func TestParseRequest_OfEveryGeneration(t *testing.T) {
 			if err != nil {
 				t.Fatalf("parseRequest(%x) = %v", input, err)
 			}
-			opts, err := parseOptions(got.extensions, options.NewDefaults(""), "")
+			_, opts, err := parseOptions(got.extensions, options.NewDefaults(""), "")
 			if err != nil || opts.ShimCgroup != tt.cgroup {
 				t.Errorf("parseOptions = %+v, %v, want ShimCgroup %q", opts, err, tt.cgroup)
 			}
@@ -171,7 +171,7 @@ func TestParseOptions(t *testing.T) {
 		{"a foreign extension", []*anypb.Any{foreign}, "", nil},
 		{"a broken message", []*anypb.Any{{TypeUrl: "containerd.runc.v1.Options", Value: []byte{0xff}}}, "", errdefs.ErrInvalidArgument},
 	} {
-		got, err := parseOptions(tt.in, options.NewDefaults(""), "")
+		_, got, err := parseOptions(tt.in, options.NewDefaults(""), "")
 		if !errors.Is(err, tt.is) || got.ShimCgroup != tt.want {
 			t.Errorf("%s: parseOptions = %+v, %v, want ShimCgroup %q, error %v", tt.name, got, err, tt.want, tt.is)
 		}
@@ -215,7 +215,7 @@ func FuzzParseRequest(f *testing.F) {
 			}
 			return
 		}
-		if _, err := parseOptions(r.extensions, options.NewDefaults(""), ""); err != nil && !errdefs.IsInvalidArgument(err) && !errdefs.IsNotFound(err) {
+		if _, _, err := parseOptions(r.extensions, options.NewDefaults(""), ""); err != nil && !errdefs.IsInvalidArgument(err) && !errdefs.IsNotFound(err) {
 			t.Logf("parseOptions of %x: %v", input, err) // a path that cannot be read has the system's error
 		}
 	})

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/v2/pkg/identifiers"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
@@ -45,9 +46,8 @@ func socketAddress(path string) string { return "unix://" + path }
 const addressFile = "address"
 
 // recordSocket makes the directory of the group's socket, and records the socket in the bundle.
-func (r *request) recordSocket() error {
-	group, err := shimGroup(r.Bundle, r.ID)
-	if err != nil {
+func (r *request) recordSocket() (err error) {
+	if r.group, err = ShimGroup(r.Bundle, r.ID); err != nil {
 		return err
 	}
 	dir := cmp.Or(r.socketDir, defaultSocketDir)
@@ -57,13 +57,36 @@ func (r *request) recordSocket() error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	r.SocketPath = socketPath(dir, r.Address, r.Namespace, group)
-	return unixfile.Write(filepath.Join(r.Bundle, addressFile), []byte(socketAddress(r.SocketPath)))
+	r.SocketPath = socketPath(dir, r.Address, r.Namespace, r.group)
+	if r.group != r.ID && identifiers.Validate(r.group) == nil { // the pod's bundle is beside this one
+		path, err := recordedSocket(filepath.Join(filepath.Dir(r.Bundle), r.group))
+		if err == nil && filepath.Dir(path) == dir { // the shim may be another pod's as well
+			r.SocketPath = path
+		}
+	}
+	return writeAddress(r.Bundle, socketAddress(r.SocketPath))
 }
 
-// shimGroup returns the group of the container in bundle: the pod's id, or id. containerd's shim sandbox controller
+func writeAddress(bundle, address string) error {
+	return unixfile.Write(filepath.Join(bundle, addressFile), []byte(address))
+}
+
+// recordedSocket returns the path of the socket that is recorded in bundle.
+func recordedSocket(bundle string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(bundle, addressFile))
+	if err != nil {
+		return "", err
+	}
+	path, ok := strings.CutPrefix(string(data), socketAddress(""))
+	if !ok || !filepath.IsAbs(path) {
+		return "", fmt.Errorf("address %q in bundle %s is no socket: %w", data, bundle, errdefs.ErrInvalidArgument)
+	}
+	return path, nil
+}
+
+// ShimGroup returns the group of the container in bundle: the pod's id, or id. containerd's shim sandbox controller
 // writes no config.json.
-func shimGroup(bundle, id string) (string, error) {
+func ShimGroup(bundle, id string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(bundle, "config.json"))
 	if errors.Is(err, os.ErrNotExist) {
 		return id, nil
@@ -101,6 +124,11 @@ func listen(ctx context.Context, path string) (*listener, error) {
 		return nil, err
 	}
 	defer unlock()
+	return listenLocked(ctx, path)
+}
+
+// listenLocked is listen with the lock of the directory.
+func listenLocked(ctx context.Context, path string) (*listener, error) {
 	l, err := bind(path)
 	if !errors.Is(err, unix.EADDRINUSE) {
 		return l, err
@@ -191,22 +219,20 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// RemoveSocket removes the socket that start recorded in bundle, unless it has a listener.
+// RemoveSocket removes the socket that start recorded in bundle, and its doors, unless it has a listener.
 func RemoveSocket(ctx context.Context, bundle string) error {
-	data, err := os.ReadFile(filepath.Join(bundle, addressFile))
+	path, err := recordedSocket(bundle)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // start has made none
 	}
 	if err != nil {
 		return err
 	}
-	path, ok := strings.CutPrefix(string(data), socketAddress(""))
-	if !ok || !filepath.IsAbs(path) {
-		return fmt.Errorf("address %q in bundle %s is no socket: %w", data, bundle, errdefs.ErrInvalidArgument)
-	}
 	unlock, err := unixfile.Lock(ctx, filepath.Dir(path))
 	if err == nil {
-		err = removeUnheard(ctx, path)
+		if err = removeUnheard(ctx, path); err == nil {
+			err = removeDoors(bundle, path)
+		}
 		unlock()
 	}
 	if errors.Is(err, os.ErrNotExist) || errdefs.IsAlreadyExists(err) {

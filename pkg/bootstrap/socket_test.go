@@ -37,9 +37,9 @@ func TestShimGroup(t *testing.T) {
 			if tt.spec != "" {
 				testx.Must(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(tt.spec), 0o600))
 			}
-			got, err := shimGroup(dir, "c1")
+			got, err := ShimGroup(dir, "c1")
 			if got != tt.want || errdefs.IsInvalidArgument(err) != tt.bad {
-				t.Errorf("shimGroup with %q = %q, %v, want %q, invalid %t", tt.spec, got, err, tt.want, tt.bad)
+				t.Errorf("ShimGroup with %q = %q, %v, want %q, invalid %t", tt.spec, got, err, tt.want, tt.bad)
 			}
 		})
 	}

@@ -20,6 +20,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -76,24 +77,23 @@ func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
 		return Daemon{}, nil, err
 	}
 	r.Bundle = bundle
-	if r.Options, err = parseOptions(r.extensions, a.Defaults, a.Namespace); err != nil {
+	if r.Sent, r.Options, err = parseOptions(r.extensions, a.Defaults, a.Namespace); err != nil {
 		return Daemon{}, nil, err
 	}
 	if err := r.recordSocket(); err != nil {
 		return Daemon{}, nil, err
 	}
-	answer, err := encodeAnswer(r.version, socketAddress(r.SocketPath))
-	if err != nil {
+	if r.Answer, err = encodeAnswer(r.version, socketAddress(r.SocketPath)); err != nil {
 		return Daemon{}, nil, err
 	}
-	l, err := listen(ctx, r.SocketPath)
+	l, joined, err := r.find(ctx)
 	switch {
-	case errors.Is(err, errdefs.ErrAlreadyExists):
-		return Daemon{}, nil, reply(answer) // the group has a daemon
 	case err != nil:
 		return Daemon{}, nil, err
+	case l == nil:
+		return Daemon{}, nil, reply(joined)
 	}
-	if err := detach(r.Daemon, answer); err != nil {
+	if err := detach(r.Daemon, r.Answer); err != nil {
 		return Daemon{}, nil, errors.Join(err, l.Close())
 	}
 	return r.Daemon, l, nil
@@ -112,6 +112,7 @@ type request struct {
 	Daemon
 	version    protocolVersion
 	socketDir  string       // "" means the default
+	group      string       // of containers that have one shim
 	extensions []*anypb.Any // the options are one of them; at most one before 2.3
 }
 
@@ -181,14 +182,15 @@ func encodeAnswer(v protocolVersion, address string) ([]byte, error) {
 	return json.Marshal(result)
 }
 
-// parseOptions decodes the runtime options among the extensions that containerd sends, or else the defaults.
-func parseOptions(list []*anypb.Any, defaults *options.Defaults, namespace string) (options.Options, error) {
-	for _, a := range list {
-		if options.Known(a.GetTypeUrl()) {
-			return defaults.Decode(a, namespace)
-		}
+// parseOptions finds the runtime options among the extensions that containerd sends, and decodes these or the defaults.
+func parseOptions(
+	list []*anypb.Any, defaults *options.Defaults, namespace string,
+) (sent *anypb.Any, o options.Options, err error) {
+	if i := slices.IndexFunc(list, func(a *anypb.Any) bool { return options.Known(a.GetTypeUrl()) }); i >= 0 {
+		sent = list[i]
 	}
-	return defaults.Decode(nil, namespace)
+	o, err = defaults.Decode(sent, namespace)
+	return sent, o, err
 }
 
 // protocolVersion is the form of answer that a generation of containerd reads, by the modules' sources:

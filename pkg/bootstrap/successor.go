@@ -14,6 +14,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"sandbox.internal/shim/pkg/handover"
 	"sandbox.internal/shim/pkg/idle"
@@ -27,17 +29,29 @@ type SavedDaemon struct {
 	TTRPCAddress string
 	SocketPath   string
 	Options      options.Options
+	Settings     map[string]string `json:",omitempty"` // Options.Settings and File, which are not written as options
+	File         string            `json:",omitempty"`
 	Umask        int
+	Sent         []byte `json:",omitempty"` // encoded
+	Digest       uint64
+	Answer       []byte
 	Listener     handover.FD
 }
 
 // Save returns the daemon for a successor.
 func (d Daemon) Save(h *handover.Saver, l idle.Listener) SavedDaemon {
-	return SavedDaemon{d.Bundle, d.TTRPCAddress, d.SocketPath, d.Options, d.Umask, h.Keep(l)}
+	var sent []byte
+	if d.Sent != nil {
+		sent, _ = proto.Marshal(d.Sent) // it was decoded
+	}
+	return SavedDaemon{
+		d.Bundle, d.TTRPCAddress, d.SocketPath, d.Options, d.Options.Settings, d.Options.File, d.Umask,
+		sent, d.Digest, d.Answer, h.Keep(l),
+	}
 }
 
 // Arguments returns the command line of a successor, without the program and the action.
-func (d Daemon) Arguments() []string { return daemonArgs(d.Args) }
+func (a Args) Arguments() []string { return daemonArgs(a) }
 
 // Successor restores a daemon, and lets it serve. Nothing has changed when restore returns. serve begins with what
 // cannot fail.
@@ -88,7 +102,14 @@ func restore(
 	saved := successor.Saved
 	d = Daemon{
 		Args: a, Bundle: saved.Bundle, TTRPCAddress: saved.TTRPCAddress, SocketPath: saved.SocketPath, Thread: t,
-		Options: saved.Options, Umask: saved.Umask,
+		Options: saved.Options, Umask: saved.Umask, Digest: saved.Digest, Answer: saved.Answer,
+	}
+	d.Options.Settings, d.Options.File = saved.Settings, saved.File
+	if saved.Sent != nil {
+		d.Sent = &anypb.Any{}
+		if err := proto.Unmarshal(saved.Sent, d.Sent); err != nil {
+			return l, nil, nil, d, err
+		}
 	}
 	if !check {
 		defer logToFifo(d.Bundle, a)()

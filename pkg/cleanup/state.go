@@ -77,8 +77,9 @@ func ReadState(bundle string) (State, error) {
 // DefaultRoot returns the directory of a namespace's state directories, if no option moves it.
 func DefaultRoot(namespace string) string { return filepath.Join(options.DefaultRoot, namespace) }
 
-// Index writes the states of one shim. The state of the container or pod for which the shim was started lists all
-// others, for containerd calls the delete command for that one alone when the shim dies (containerd#10727).
+// Index writes the states of one pod, or of a container outside of pods. The state of the container or pod for which
+// start was called first lists all others, for containerd calls the delete command for that one alone when the shim
+// dies (containerd#10727).
 type Index struct {
 	mu     sync.Mutex // held while small files are written
 	id     string     // of the one for which the shim was started
@@ -86,6 +87,8 @@ type Index struct {
 	state  State      // in that bundle; without Root if only Members is known
 	socket string
 	answer Answer
+
+	Others func() bool // whether the shim has something that another Index writes; nil: it has not
 }
 
 // Answer encodes the output of the delete command: the pid and exit of a container's init.
@@ -182,10 +185,11 @@ func (x *Index) LeaveAnswer(bundle string, s State) {
 		return
 	}
 	answer, err := x.answer(s.Pid, *s.Exit)
+	others := x.Others != nil && x.Others()
 	if err == nil {
 		x.mu.Lock()
 		var text []byte
-		if x.state.Root == "" && len(x.state.Members) == 0 {
+		if x.state.Root == "" && len(x.state.Members) == 0 && !others {
 			text = []byte(x.socket)
 		}
 		x.mu.Unlock()

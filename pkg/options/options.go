@@ -46,6 +46,7 @@ type Options struct {
 	SystemdCgroup bool   // cgroupsPath must be slice:prefix:name
 
 	MaxShmSize             string   // of what a pod asks for its /dev/shm (pkg/pod/files.go)
+	PodsPerShim            int      // how many pods, or containers outside of pods, may share a shim; 0 is 1
 	AllowUnsafeAnnotations []string // those that may give access to the host (pkg/settings, Table.Unsafe)
 
 	// Settings are the options that an annotation overrides (pkg/settings), by their keys: a text, or true or false.
@@ -58,6 +59,12 @@ type Key struct {
 	Name string
 	Bool bool // the value is true or false in TOML, and not a string
 }
+
+// MostPodsPerShim is the most that PodsPerShim can be: what a shim takes along when it is killed.
+const MostPodsPerShim = 1000
+
+// SharesShims reports whether a shim may have more than one pod.
+func (o Options) SharesShims() bool { return o.PodsPerShim > 1 }
 
 // Origin names the source of the options in messages.
 func (o Options) Origin() string { return cmp.Or(o.File, "runtime options") }
@@ -81,6 +88,9 @@ func message(typeURL string) string { return typeURL[strings.LastIndexByte(typeU
 func (o Options) check() error {
 	if o.Root != "" && !strings.HasPrefix(o.Root, "/") {
 		return fmt.Errorf("Root %q: must be an absolute path", o.Root) //nolint:staticcheck // the name of a key
+	}
+	if o.PodsPerShim < 0 || o.PodsPerShim > MostPodsPerShim {
+		return fmt.Errorf("PodsPerShim %d: must be between 1 and %d", o.PodsPerShim, MostPodsPerShim)
 	}
 	// A tmpfs of size 0 has no limit.
 	if n, ok := limit.ParseSize(o.MaxShmSize); o.MaxShmSize != "" && (!ok || n == 0) {

@@ -59,7 +59,7 @@ func TestDecode_EveryForm(t *testing.T) {
 	}
 	wantOurs := wantAll
 	wantOurs.Settings = map[string]string{"CpusetSource": "parent", "CpusetMems": "true", "StopTimeout": "5s", "Init": "false"}
-	wantOurs.MaxShmSize = "1Gi"
+	wantOurs.MaxShmSize, wantOurs.PodsPerShim = "1Gi", 50
 	wantOurs.AllowUnsafeAnnotations = []string{"listen", "pid-file"}
 	const body = `
 NoPivotRoot=true
@@ -78,6 +78,7 @@ CpusetMems=true
 stoptimeout='5s'
 Init=false
 MaxShmSize='1Gi'
+PodsPerShim=50
 AllowUnsafeAnnotations=['listen', 'pid-file']
 `
 	for _, tc := range []struct {
@@ -191,6 +192,9 @@ func TestDefaults_RefusesWhatIsWrong(t *testing.T) {
 		"namespace = 3":                     `unknown key "namespace"`,
 		"MaxShmSize = 'lots'":               `MaxShmSize "lots": must be a size in bytes`,
 		"MaxShmSize = '0'":                  `MaxShmSize "0": must be a size in bytes`,
+		"PodsPerShim = -1":                  `PodsPerShim -1: must be between 1 and 1000`,
+		"PodsPerShim = 1001":                `PodsPerShim 1001: must be between 1 and 1000`,
+		"PodsPerShim = '50'":                `PodsPerShim: must be a int, is a string`,
 		"File = '/x'":                       `unknown key "File"`,
 		"[namespace.a]\nRoot = 'x'":         `namespace.a: Root "x": must be an absolute path`,
 	} {

@@ -20,6 +20,7 @@ type State struct {
 	Bundle     string
 	Config     Config
 	MaxShmSize int64
+	Shared     bool `json:",omitempty"`
 	CgroupPath string
 	MountLabel string
 	Network    handover.FD   `json:",omitempty"`
@@ -38,8 +39,8 @@ type HolderState struct {
 // Save returns the state of a pod whose Start is not under way, while the reaper is frozen.
 func (p *Pod) Save(h *handover.Saver) (*State, error) {
 	s := &State{
-		ID: p.ID, Bundle: p.Bundle, Config: p.Config, MaxShmSize: p.MaxShmSize, CgroupPath: p.cgroupPath,
-		MountLabel: p.mountLabel, Network: h.Keep(p.network),
+		ID: p.ID, Bundle: p.Bundle, Config: p.Config, MaxShmSize: p.MaxShmSize, Shared: p.Shared,
+		CgroupPath: p.cgroupPath, MountLabel: p.mountLabel, Network: h.Keep(p.network),
 	}
 	if p.holder != nil {
 		s.Holder = p.holder.save()
@@ -92,6 +93,9 @@ type Restored struct {
 	namespaces []*os.File
 }
 
+// OnMainThread reports whether Enter has something to do.
+func (p *Restored) OnMainThread() bool { return p.onMainThread }
+
 // Enter has the main thread hold the namespaces of the pod, or if it fails, none of them. Nothing that can fail follows
 // it: a return to the former program would begin there.
 func (p *Restored) Enter() error {
@@ -112,7 +116,9 @@ func (p *Restored) Begin() {
 // Restore returns the pod of a state. Enter and Begin are to be called.
 func Restore(l *handover.Loader, s *State, t *osthread.Thread, r *reaper.Reaper) (restored *Restored, err error) {
 	p := &Pod{
-		Request:    Request{ID: s.ID, Bundle: s.Bundle, Config: s.Config, MaxShmSize: s.MaxShmSize, Reaper: r},
+		Request: Request{
+			ID: s.ID, Bundle: s.Bundle, Config: s.Config, MaxShmSize: s.MaxShmSize, Reaper: r, Shared: s.Shared,
+		},
 		cgroupPath: s.CgroupPath, mountLabel: s.MountLabel, thread: t, onMainThread: len(s.Namespaces) > 0,
 	}
 	if p.network, err = l.File(s.Network, s.Config.NetNS); err != nil {

@@ -8,7 +8,7 @@
 // The shim's main thread holds the namespaces, so the shim's pid is the pod's: containerd's CRI plugin gives each
 // container /proc/PID/ns/net, ipc and uts of that pid (internal/cri/opts, WithPodNamespaces). No other thread runs
 // anything else after it was in one of them. A pod whose containers share a PID namespace, or have a user namespace,
-// has a process for that, its holder, whose pid is the pod's then (docs/decisions/0005).
+// or that shares the shim, has a process for that, its holder, whose pid is the pod's then (docs/decisions/0005).
 //
 // Goroutines: one waits for the pod's process. There is no lock: Create, Start and Close are not called at the same
 // time, and what the other methods read does not change after Start.
@@ -36,6 +36,7 @@ type Request struct {
 	Config     Config
 	MaxShmSize int64          // the most that ShmSizeAnnotation may ask for, in bytes; 0 for the default
 	Reaper     *reaper.Reaper // leaves the pod's process to the pod
+	Shared     bool           // the main thread of the shim is not for this pod alone
 }
 
 // Pod is what the containers of a pod share.
@@ -96,7 +97,7 @@ func (p *Pod) Start(ctx context.Context) (err error) {
 			err = errors.Join(fmt.Errorf("namespaces of the pod: %w", err), undone)
 		}
 	}()
-	if p.Config.PID == ModePod || p.Config.User != nil {
+	if p.Shared || p.Config.PID == ModePod || p.Config.User != nil {
 		err = p.startProcess(ctx)
 	} else {
 		p.onMainThread = true // even if it fails halfway

@@ -26,6 +26,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/group"
 	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/pod"
@@ -96,13 +97,19 @@ func newEnv(t *testing.T, name string) *env {
 		return w.pod, nil
 	})
 	path, l := listen(t)
-	shim := Shim{Version: "1.2.3", Socket: path, Events: queue, Clients: func() int { return 1 }, Upgrade: w.upgrade}
-	serve(t, l, func(s *ttrpc.Server) { Register(s, w.box, w.pods, options.NewDefaults(""), shim) }, ttrpc.WithUnaryServerInterceptor(Intercept))
+	shim := Shim{Version: "1.2.3", Namespace: "ns", Socket: path, Events: queue, Clients: func() int { return 1 }, Upgrade: w.upgrade}
+	serve(t, l, func(s *ttrpc.Server) { Register(s, groupOf(w.box, w.pods), options.NewDefaults(""), shim) }, ttrpc.WithUnaryServerInterceptor(Intercept))
 	conn, err := net.Dial("unix", path)
 	testx.Must(t, err)
 	w.client = ttrpc.NewClient(conn)
 	t.Cleanup(func() { _ = w.client.Close() }) // the server may have gone first
 	return w
+}
+
+// groupOf is a shim that has one unit.
+func groupOf(tasks *task.Manager, pods *sandbox.Controller) *group.Group {
+	one := func(string, string) *group.Unit { return &group.Unit{Tasks: tasks, Pods: pods} }
+	return group.New(group.Config{Most: 1, Make: one}, "first", "/nowhere")
 }
 
 // newCgroup is a cgroup with one process, in some hierarchies of version 1 or in that of version 2.

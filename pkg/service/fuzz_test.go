@@ -33,13 +33,14 @@ func FuzzCall(f *testing.F) {
 	tasks := task.New(&processtest.Runtime{}, queue, stdio.NewHost("ns", noReaper{}))
 	noPod := func(context.Context, pod.Request) (sandbox.Pod, error) { return nil, context.Canceled }
 	pods := sandbox.New(tasks, noPod)
-	methods := (&taskService{tasks, options.NewDefaults("")}).methods()
+	all := groupOf(tasks, pods)
+	methods := (&taskService{all, "ns", options.NewDefaults("")}).methods()
 	shim := Shim{
 		Events: queue, Clients: func() int { return 0 },
 		Upgrade: func(_ context.Context, dryRun bool) (bool, error) { return dryRun, nil },
 	}
-	maps.Copy(methods, (&inspectService{shim, tasks, pods}).methods())
-	maps.Copy(methods, (&sandboxService{pods}).methods())
+	maps.Copy(methods, (&inspectService{shim, all}).methods())
+	maps.Copy(methods, (&sandboxService{all}).methods())
 	delete(methods, "Shutdown")
 	names := make([]string, 0, len(methods))
 	for name := range methods {

@@ -4,6 +4,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,23 +18,27 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"sandbox.internal/shim/pkg/bootstrap"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/group"
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/protofield"
-	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/task"
 )
-
-const inspectServiceName = "io.containerd.sandbox.v1.Inspect"
 
 // Shim is what the service knows about the process that they run in.
 type Shim struct {
 	Version    string
+	Namespace  string // containerd's, of all containers
 	Started    time.Time
 	Socket     string       // its path
 	Containerd string       // socket that gets the events
 	Events     *event.Queue // events to containerd
 	Clients    func() int   // how many are connected
+
+	// What start answered, to which request, and the address in that.
+	Answer          []byte
+	Digest, Address string
 
 	// Upgrade replaces this program by the installed one, after which it does not return: UpgradeAnswer is the answer. It
 	// returns false if that runs already, and true for a dry run, in which nothing but the replacement happens.
@@ -42,15 +47,34 @@ type Shim struct {
 
 // inspectService is this shim's own service (inspect.proto), whose messages are encoded by the numbers of their fields.
 type inspectService struct {
-	shim    Shim
-	manager *task.Manager
-	pods    *sandbox.Controller
+	shim  Shim
+	group *group.Group
 }
 
 func (s *inspectService) methods() map[string]ttrpc.Method {
 	return map[string]ttrpc.Method{
 		"Inspect": encodedMethod(s.Inspect), "Stacks": encodedMethod(s.Stacks), UpgradeMethod: encodedMethod(s.Upgrade),
+		bootstrap.JoinMethod: encodedMethod(s.Join),
 	}
+}
+
+// Join takes a container or a pod for which start was called.
+func (s *inspectService) Join(ctx context.Context, id string, request []byte) ([]byte, error) {
+	r := bootstrap.JoinRequest{ID: id}
+	if err := decode(request, nil, &r.Pod, &r.Bundle, &r.Digest, &r.Program); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil { // the caller has gone to another shim
+		return nil, err
+	}
+	if !s.group.Join(r) {
+		return nil, nil
+	}
+	answer := s.shim.Answer
+	if r.Digest != s.shim.Digest {
+		answer = nil // of another containerd, say: the caller knows its own
+	}
+	return protofield.Encode(answer, s.shim.Address)
 }
 
 // UpgradeMethod is the method that asks for the installed program.
@@ -87,10 +111,18 @@ func UpgradeAnswer(version string, err error) *ttrpc.Response {
 }
 
 func (s *inspectService) Inspect(_ context.Context, id string, _ []byte) ([]byte, error) {
-	answer := inspect.Answer{Shim: s.inspectShim(), Pod: s.pods.Inspect(), Containers: []inspect.ContainerInfo{}}
-	containers := s.manager.Containers()
+	answer := inspect.Answer{Shim: s.inspectShim(), Containers: []inspect.ContainerInfo{}}
+	var containers []*task.Task
+	for _, u := range s.group.All() {
+		pod := u.Pods.Inspect()
+		answer.Pod = cmp.Or(answer.Pod, pod)
+		if s.group.Shared() && pod != nil {
+			answer.Pods = append(answer.Pods, *pod)
+		}
+		containers = append(containers, u.Tasks.Containers()...)
+	}
 	if id != "" {
-		c, err := s.manager.Container(id)
+		c, err := s.group.Of(id).Tasks.Container(id)
 		if err != nil {
 			return nil, err
 		}
@@ -114,7 +146,7 @@ func (s *inspectService) inspectShim() inspect.Shim {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	answer := inspect.Shim{
-		Version: s.shim.Version, Pid: os.Getpid(), Started: s.shim.Started, Namespace: s.manager.Namespace(),
+		Version: s.shim.Version, Pid: os.Getpid(), Started: s.shim.Started, Namespace: s.shim.Namespace,
 		Socket: s.shim.Socket, Containerd: s.shim.Containerd, Clients: s.shim.Clients(),
 		Events:     inspect.Events{Sent: b.Sent, Waiting: b.Waiting, Since: b.Since},
 		Goroutines: runtime.NumGoroutine(), Heap: memory.HeapAlloc, HeapHeld: memory.HeapSys - memory.HeapReleased,

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"sandbox.internal/shim/pkg/bootstrap"
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/protofield"
@@ -33,7 +34,7 @@ import (
 // inspect calls a method of the service, whose messages have no Go types.
 func (w *env) inspect(method string, fields ...any) ([]byte, error) {
 	w.t.Helper()
-	w.name = inspectServiceName
+	w.name = bootstrap.OwnService
 	defer func() { w.name = taskV2 }()
 	request, err := protofield.Encode(fields...)
 	testx.Must(w.t, err)

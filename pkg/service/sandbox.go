@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"sandbox.internal/shim/pkg/group"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/protofield"
 	"sandbox.internal/shim/pkg/sandbox"
@@ -29,7 +30,9 @@ const sandboxServiceName = "containerd.runtime.sandbox.v1.Sandbox"
 
 // sandboxService is containerd.runtime.sandbox.v1.Sandbox. Requests and answers of its methods are encoded messages,
 // whose fields are those of api/runtime/sandbox/v1/sandbox.proto by number.
-type sandboxService struct{ controller *sandbox.Controller }
+type sandboxService struct{ group *group.Group }
+
+func (s *sandboxService) pods(id string) *sandbox.Controller { return s.group.Of(id).Pods }
 
 func (s *sandboxService) methods() map[string]ttrpc.Method {
 	return map[string]ttrpc.Method{
@@ -96,11 +99,15 @@ func (s *sandboxService) Create(ctx context.Context, id string, request []byte) 
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %q: %w", id, err)
 	}
-	return nil, s.controller.Create(ctx, r)
+	u, err := s.group.ToCreate(id, r.Bundle)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %q: %w", id, err)
+	}
+	return nil, u.Pods.Create(ctx, r)
 }
 
 func (s *sandboxService) Start(ctx context.Context, id string, _ []byte) ([]byte, error) {
-	started, err := s.controller.Start(ctx, id)
+	started, err := s.pods(id).Start(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +122,7 @@ func (s *sandboxService) Start(ctx context.Context, id string, _ []byte) ([]byte
 
 // Platform returns the platform of the containers, which is that of this program.
 func (s *sandboxService) Platform(_ context.Context, id string, _ []byte) ([]byte, error) {
-	if err := s.controller.Ping(id); err != nil {
+	if err := s.pods(id).Ping(id); err != nil {
 		return nil, err
 	}
 	return protofield.Encode(&types.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH})
@@ -126,11 +133,11 @@ func (s *sandboxService) Stop(ctx context.Context, id string, request []byte) ([
 	if err := decode(request, nil, &seconds); err != nil { // 2 timeout_secs
 		return nil, err
 	}
-	return nil, s.controller.Stop(ctx, id, time.Duration(seconds)*time.Second)
+	return nil, s.pods(id).Stop(ctx, id, time.Duration(seconds)*time.Second)
 }
 
 func (s *sandboxService) Wait(ctx context.Context, id string, _ []byte) ([]byte, error) {
-	exit, err := s.controller.Wait(ctx, id)
+	exit, err := s.pods(id).Wait(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +149,7 @@ func (s *sandboxService) Status(_ context.Context, id string, request []byte) ([
 	if err := decode(request, nil, &verbose); err != nil { // 2 verbose
 		return nil, err
 	}
-	status, err := s.controller.Status(id)
+	status, err := s.pods(id).Status(id)
 	if err != nil {
 		return nil, err
 	}
@@ -161,15 +168,15 @@ func (s *sandboxService) Status(_ context.Context, id string, request []byte) ([
 }
 
 func (s *sandboxService) Ping(_ context.Context, id string, _ []byte) ([]byte, error) {
-	return nil, s.controller.Ping(id)
+	return nil, s.pods(id).Ping(id)
 }
 
 func (s *sandboxService) Shutdown(ctx context.Context, id string, _ []byte) ([]byte, error) {
-	return nil, s.controller.Shutdown(ctx, id)
+	return nil, s.group.ShutdownPod(ctx, id)
 }
 
 func (s *sandboxService) Metrics(_ context.Context, id string, _ []byte) ([]byte, error) {
-	metrics, err := s.controller.Metrics(id)
+	metrics, err := s.pods(id).Metrics(id)
 	if err != nil {
 		return nil, err
 	}

@@ -26,20 +26,20 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"sandbox.internal/shim/pkg/bootstrap"
+	"sandbox.internal/shim/pkg/group"
 	"sandbox.internal/shim/pkg/options"
-	"sandbox.internal/shim/pkg/sandbox"
-	"sandbox.internal/shim/pkg/task"
 )
 
 // Register adds the services of tasks and sandboxes to server, and this shim's own (inspect.proto). d provides
 // the options of containers without any. The two versions of the task service have the same messages.
-func Register(server *ttrpc.Server, m *task.Manager, c *sandbox.Controller, d *options.Defaults, s Shim) {
-	tasks := (&taskService{m, d}).methods()
+func Register(server *ttrpc.Server, g *group.Group, d *options.Defaults, s Shim) {
+	tasks := (&taskService{g, s.Namespace, d}).methods()
 	server.RegisterService("containerd.task.v2.Task", &ttrpc.ServiceDesc{Methods: tasks})
 	server.RegisterService("containerd.task.v3.Task", &ttrpc.ServiceDesc{Methods: tasks})
-	server.RegisterService(sandboxServiceName, &ttrpc.ServiceDesc{Methods: (&sandboxService{c}).methods()})
-	own := (&inspectService{s, m, c}).methods()
-	server.RegisterService(inspectServiceName, &ttrpc.ServiceDesc{Methods: own})
+	server.RegisterService(sandboxServiceName, &ttrpc.ServiceDesc{Methods: (&sandboxService{g}).methods()})
+	own := (&inspectService{s, g}).methods()
+	server.RegisterService(bootstrap.OwnService, &ttrpc.ServiceDesc{Methods: own})
 }
 
 // Intercept wraps every call: it turns an error into a status. A panic is a bug; it is logged with its stack and

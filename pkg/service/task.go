@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"sandbox.internal/shim/pkg/group"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
@@ -33,8 +34,9 @@ import (
 // time of an exit that is not set is the year 1, as from the runc shim, and IsZero: containerd's clients would read a
 // message without a time as 1970 (containerd protobuf/timestamp.go, FromTimestamp).
 type taskService struct {
-	manager  *task.Manager
-	defaults *options.Defaults
+	group     *group.Group
+	namespace string
+	defaults  *options.Defaults
 }
 
 var _ api.TTRPCTaskService = (*taskService)(nil)
@@ -77,8 +79,10 @@ func method[Request, Response any](call func(context.Context, *Request) (*Respon
 
 var empty = &emptypb.Empty{}
 
+func (t *taskService) tasks(id string) *task.Manager { return t.group.Of(id).Tasks }
+
 func (t *taskService) State(_ context.Context, r *api.StateRequest) (*api.StateResponse, error) {
-	s, err := t.manager.Status(r.ID, r.ExecID)
+	s, err := t.tasks(r.ID).Status(r.ID, r.ExecID)
 	return &api.StateResponse{
 		ID: s.ID, Bundle: s.Bundle, Pid: uint32(s.Pid), Status: statuses[s.State],
 		Stdin: s.IO.Stdin, Stdout: s.IO.Stdout, Stderr: s.IO.Stderr, Terminal: s.IO.Terminal,
@@ -87,11 +91,15 @@ func (t *taskService) State(_ context.Context, r *api.StateRequest) (*api.StateR
 }
 
 func (t *taskService) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.CreateTaskResponse, error) {
-	o, err := t.defaults.Decode(r.Options, t.manager.Namespace())
+	o, err := t.defaults.Decode(r.Options, t.namespace)
 	if err != nil {
 		return nil, err
 	}
-	c, err := t.manager.Create(ctx, task.CreateRequest{
+	u, err := t.group.ToCreate(r.ID, r.Bundle)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	c, err := u.Tasks.Create(ctx, task.CreateRequest{
 		ID: r.ID, Bundle: r.Bundle, Rootfs: mount.FromProto(r.Rootfs),
 		IO: streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal), Checkpoint: r.Checkpoint, Options: o,
 	})
@@ -102,7 +110,7 @@ func (t *taskService) Create(ctx context.Context, r *api.CreateTaskRequest) (*ap
 }
 
 func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (*api.StartResponse, error) {
-	p, err := t.manager.Start(ctx, r.ID, r.ExecID)
+	p, err := t.tasks(r.ID).Start(ctx, r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
 	}
@@ -110,14 +118,14 @@ func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (*api.Star
 }
 
 func (t *taskService) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
-	s, err := t.manager.Delete(ctx, r.ID, r.ExecID)
+	s, err := t.tasks(r.ID).Delete(ctx, r.ID, r.ExecID)
 	exit := s.Exit
 	at := timestamppb.New(exit.At)
 	return &api.DeleteResponse{Pid: uint32(s.Pid), ExitStatus: uint32(exit.Status), ExitedAt: at}, err
 }
 
 func (t *taskService) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
-	c, err := t.manager.Container(r.ID)
+	c, err := t.tasks(r.ID).Container(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +149,7 @@ func (t *taskService) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResp
 
 // onContainer calls f with a container. [Intercept] drops the answer if f fails.
 func (t *taskService) onContainer(id string, f func(*task.Task) error) (*emptypb.Empty, error) {
-	c, err := t.manager.Container(id)
+	c, err := t.tasks(id).Container(id)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +198,7 @@ func (t *taskService) Exec(_ context.Context, r *api.ExecProcessRequest) (*empty
 			return fmt.Errorf("container %q: exec %q: %w", r.ID, r.ExecID, err)
 		}
 		spec.Terminal = r.Terminal
-		return t.manager.Exec(c, r.ExecID, &spec, streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal))
+		return t.tasks(r.ID).Exec(c, r.ExecID, &spec, streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal))
 	})
 }
 
@@ -199,7 +207,7 @@ func (t *taskService) ResizePty(_ context.Context, r *api.ResizePtyRequest) (*em
 		return nil, fmt.Errorf("terminal size %dx%d: must be at most %d each: %w",
 			r.Width, r.Height, math.MaxUint16, errdefs.ErrInvalidArgument)
 	}
-	p, err := t.manager.Process(r.ID, r.ExecID)
+	p, err := t.tasks(r.ID).Process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +215,7 @@ func (t *taskService) ResizePty(_ context.Context, r *api.ResizePtyRequest) (*em
 }
 
 func (t *taskService) CloseIO(_ context.Context, r *api.CloseIORequest) (*emptypb.Empty, error) {
-	p, err := t.manager.Process(r.ID, r.ExecID)
+	p, err := t.tasks(r.ID).Process(r.ID, r.ExecID)
 	if err != nil || !r.Stdin { // nothing else can be closed
 		return empty, err
 	}
@@ -225,7 +233,7 @@ func (t *taskService) Update(ctx context.Context, r *api.UpdateTaskRequest) (*em
 }
 
 func (t *taskService) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitResponse, error) {
-	p, err := t.manager.Process(r.ID, r.ExecID)
+	p, err := t.tasks(r.ID).Process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +242,7 @@ func (t *taskService) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitRe
 }
 
 func (t *taskService) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsResponse, error) {
-	c, err := t.manager.Container(r.ID)
+	c, err := t.tasks(r.ID).Container(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -249,14 +257,14 @@ func (t *taskService) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsR
 // Connect answers for unknown ids too: containerd calls it before there is a task, and with the id of a sandbox.
 func (t *taskService) Connect(_ context.Context, r *api.ConnectRequest) (*api.ConnectResponse, error) {
 	var init process.Status
-	if c, err := t.manager.Container(r.ID); err == nil {
+	if c, err := t.tasks(r.ID).Container(r.ID); err == nil {
 		init = c.Init().Status()
 	}
 	return &api.ConnectResponse{ShimPid: uint32(os.Getpid()), TaskPid: uint32(init.Pid)}, nil
 }
 
-func (t *taskService) Shutdown(context.Context, *api.ShutdownRequest) (*emptypb.Empty, error) {
-	t.manager.Shutdown()
+func (t *taskService) Shutdown(_ context.Context, r *api.ShutdownRequest) (*emptypb.Empty, error) {
+	t.group.Shutdown(r.ID)
 	return empty, nil
 }
 

@@ -116,6 +116,19 @@ func (m *Manager) Container(containerID string) (*Task, error) {
 	return nil, fmt.Errorf("container %q: not created: %w", containerID, errdefs.ErrNotFound)
 }
 
+// Has reports whether there is a container, even one that is being created.
+func (m *Manager) Has(containerID string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.containers[containerID] != nil
+}
+
+// Had reports whether a container was deleted not long ago.
+func (m *Manager) Had(containerID string) bool {
+	_, had := m.deletedStatus(containerID)
+	return had
+}
+
 // Process returns the init of a container if execID is empty, otherwise an exec. See Container for the errors.
 func (m *Manager) Process(containerID, execID string) (*process.Process, error) {
 	c, err := m.Container(containerID)
@@ -275,6 +288,9 @@ func (m *Manager) Close() { m.cpusets.Stop() }
 func (m *Manager) KeepIndex(id, bundle, socket string, answer cleanup.Answer) {
 	m.index.SetShim(id, bundle, socket, answer)
 }
+
+// ShareShim says whether the shim has others beside this Manager. It is called before anything is created.
+func (m *Manager) ShareShim(others func() bool) { m.index.Others = others }
 
 // AddPod adds the pod, with which the shim does not end before RemovePod or ShutdownPod. From then on admit decides
 // whether a container can be created. It fails if there is a container or a pod, and while the shim is ending.
