@@ -26,6 +26,7 @@ type settings struct {
 	Runs       int           `json:"runs"`
 	Rounds     int           `json:"rounds"`
 	Containers int           `json:"containers"` // at once
+	Dense      int           `json:"dense"`      // pods of the density rows
 	Probed     int           `json:"probed"`     // containers of the storm
 	Storm      time.Duration `json:"storm"`      // for each runtime
 	Idle       time.Duration `json:"idle"`       // of each sample

@@ -24,7 +24,7 @@ type group struct {
 func groups() []group {
 	return append([]group{
 		idleGroup(), runGroup(), podGroup(), execGroup(), podExecGroup(), limitsGroup(), statsGroup(), startGroup(),
-		crowdGroup(), stormGroup(), upgradeGroup(),
+		crowdGroup(), densityGroup(), stormGroup(), upgradeGroup(),
 		prewarmGroup(), hostGroup(), criGroup(), cpusetGroup(), binaryGroup(),
 	}, confinedGroups()...)
 }

@@ -52,6 +52,7 @@ func parse() (c config, err error) {
 	flag.StringVar(&c.rows, "rows", "",
 		"groups of rows to measure, separated by commas; all of these by default:"+describe(groups()))
 	flag.IntVar(&c.Containers, "containers", 100, "containers at once")
+	flag.IntVar(&c.Dense, "dense", 100, "pods of the density rows, 50 in a shim")
 	flag.IntVar(&c.Probed, "probes", 50, "containers of the exec storm")
 	flag.DurationVar(&c.Storm, "storm", time.Minute, "how long the exec storm takes for each runtime, in six turns")
 	flag.DurationVar(&c.Idle, "idle", 10*time.Second, "how long an idle shim is watched, three times for each")

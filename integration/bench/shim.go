@@ -19,6 +19,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"sandbox.internal/shim/integration/harness"
 )
@@ -34,38 +35,44 @@ func startGroup() group {
 				if b.borrowed(column) {
 					return nil
 				}
-				took, err := s.host.startCommand(ctx, s, b.id("start"))
-				if err == nil {
+				return s.host.startCommand(ctx, s, b.id("start"), func(took float64, shim shimOf) error {
 					b.add(rowShimStart, column, took)
-				}
-				return err
+					return shim.shutdown(ctx, true)
+				})
 			})
 		},
 	}
 }
 
-// startCommand times what containerd runs for each new shim, and shuts the shim down again.
-func (h *host) startCommand(ctx context.Context, s *subject, id string) (float64, error) {
+// startCommand times what containerd runs for each new shim, with runtime options. The bundle is there until then
+// returns, which ends the shim.
+func (h *host) startCommand(
+	ctx context.Context, s *subject, id string, then func(took float64, shim shimOf) error, options ...*anypb.Any,
+) error {
 	bundle := filepath.Join(h.Dir, "bundles", id)
 	if err := os.MkdirAll(bundle, 0o700); err != nil {
-		return 0, err
+		return err
 	}
 	defer func() { _ = os.RemoveAll(bundle) }() // host.stop removes the parent
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), []byte(`{"ociVersion":"1.2.0"}`), 0o600); err != nil {
-		return 0, err
+		return err
 	}
 	closeLog, err := makeLog(bundle)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer closeLog()
+	var extensions []*bootstrap.Extension
+	for _, one := range options {
+		extensions = append(extensions, &bootstrap.Extension{Value: one})
+	}
 	params, err := proto.Marshal(&bootstrap.BootstrapParams{
 		InstanceID: id, Namespace: h.namespace, ContainerdVersion: "2.4.2",
 		ContainerdGrpcAddress: h.Address, ContainerdTtrpcAddress: h.Address + ".ttrpc",
-		ContainerdBinary: h.Env.Daemon, SocketDir: &h.Sockets,
+		ContainerdBinary: h.Env.Daemon, SocketDir: &h.Sockets, Extensions: extensions,
 	})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	// An interrupt waits for this: a start that is cut short may leave a shim that nobody knows.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), harness.Slow(20*time.Second))
@@ -78,14 +85,17 @@ func (h *host) startCommand(ctx context.Context, s *subject, id string) (float64
 	var out []byte
 	took, err := timed(func() (err error) { out, err = cmd.CombinedOutput(); return err })
 	if err != nil {
-		return 0, fmt.Errorf("%w: %s", err, out)
+		return fmt.Errorf("%w: %s", err, out)
 	}
 	var result bootstrap.BootstrapResult
 	if err := proto.Unmarshal(out, &result); err != nil {
-		return 0, fmt.Errorf("decode answer %q: %w", out, err)
+		return fmt.Errorf("decode answer %q: %w", out, err)
 	}
-	return took, shutdown(ctx, id, strings.TrimPrefix(result.Address, "unix://"))
+	return then(took, shimOf{id, strings.TrimPrefix(result.Address, "unix://")})
 }
+
+// shimOf is the shim that has, or is to have, a container.
+type shimOf struct{ id, socket string }
 
 // makeLog makes the fifo for a shim's log, as containerd does: the runc shim ends where there is none. What a shim says
 // in its short life fits into the pipe.
@@ -101,21 +111,23 @@ func makeLog(bundle string) (closeLog func(), err error) {
 	return func() { _ = log.Close() }, nil // nobody reads it
 }
 
-// shutdown ends a shim that has no container, and waits until it is gone.
-func shutdown(ctx context.Context, id, socket string) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+// shutdown says that a container is gone. With ends, that is the end of the shim, which is awaited.
+func (s shimOf) shutdown(ctx context.Context, ends bool) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", s.socket)
 	if err != nil {
 		return err
 	}
 	closed := make(chan struct{})
 	client := ttrpc.NewClient(conn, ttrpc.WithOnClose(func() { close(closed) }))
-	defer func() { _ = client.Close() }() // the shim closed it already
-	// The answer may be lost: the shim is entitled to be gone first.
-	_, _ = taskapi.NewTTRPCTaskClient(client).Shutdown(ctx, &taskapi.ShutdownRequest{ID: id, Now: true})
-	select {
+	defer func() { _ = client.Close() }() // the shim may have closed it already
+	_, err = taskapi.NewTTRPCTaskClient(client).Shutdown(ctx, &taskapi.ShutdownRequest{ID: s.id, Now: true})
+	if !ends {
+		return err
+	}
+	select { // the answer may be lost: the shim is entitled to be gone first
 	case <-closed:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("shim at %s does not shut down: %w", socket, ctx.Err())
+		return fmt.Errorf("shim at %s does not shut down: %w", s.socket, ctx.Err())
 	}
 }
