@@ -161,8 +161,9 @@ func (c *Cgroup) writeKill() bool {
 // cgroup namespace.
 func (c *Cgroup) mayContainSelf() bool {
 	own, err := os.ReadFile("/proc/self/cgroup")
+	paths := strings.ReplaceAll(string(own), "\n", "/")
 	return err != nil || slices.ContainsFunc(c.dirs, func(dir string) bool {
-		return strings.Contains(string(own), filepath.Base(dir))
+		return strings.Contains(paths, "/"+filepath.Base(dir)+"/")
 	})
 }
 
