@@ -161,7 +161,9 @@ func TestManifest_ImageHasWhatThePodsCopy(t *testing.T) {
 		contains(t, "Dockerfile", "deploy/"+file+" ")
 		contains(t, "pod.sh", file+" ")
 	}
-	contains(t, "Dockerfile", "${BIN}/"+shimName+" ")
+	for _, program := range []string{shimName, "sandboxctl"} {
+		contains(t, "Dockerfile", "${BIN}/"+program+" ")
+	}
 	for _, manifest := range []string{"daemonset.yaml", "uninstall.yaml"} { // the image is for one architecture
 		contains(t, manifest, "kubernetes.io/arch")
 	}
