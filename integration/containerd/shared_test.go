@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/containerd/containerd/v2/client"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
@@ -120,6 +121,31 @@ func TestShared_ShimsAreUpgraded(t *testing.T) {
 	for _, one := range []*task{b, c, d} {
 		one.kill()
 	}
+}
+
+// A change of the default configuration file is for the next shim.
+func TestShared_ByTheDefaultFile(t *testing.T) {
+	e, file := newDefaultsEnv(t)
+	none := config{new: []client.NewContainerOpts{client.WithRuntime(e.containerd.Env.Runtime, nil)}}
+	var all []*task
+	for i, text := range []string{"PodsPerShim = 3", "PodsPerShim = 3", "PodsPerShim = 3\nMaxShmSize = '1Gi'", "PodsPerShim = 1"} {
+		e.must(os.WriteFile(file, []byte(text), 0o600), "write the file")
+		all = append(all, e.run(fmt.Sprint("c", i), none, "sleep", "1000"))
+		e.wantShims(max(1, i))
+	}
+	for _, c := range all {
+		c.runExec("x", "true")
+		c.kill()
+	}
+}
+
+// The leftovers that finish looks for would be the link by which others find the shim.
+func TestShared_StartThatFailsLeavesNothing(t *testing.T) {
+	harness.OursOnly(t, "containers that share a shim")
+	e := newEnv(t)
+	options := withOptions(e, "PodsPerShim = 3\nShimCgroup = '/no/such/cgroup'\n")
+	_, err := e.tryCreate("c1", config{new: options}, "true")
+	wantError(t, err, nil, "ShimCgroup \"/no/such/cgroup\"")
 }
 
 // The log of the shim goes on when the container that it was started for is gone.
