@@ -5,8 +5,13 @@ package stats
 
 import (
 	"os"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
+
+	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 
 	"sandbox.internal/shim/pkg/cgroup"
 )
@@ -18,6 +23,8 @@ type controlFile struct {
 	older string // its name in kernels that lack the first, or ""
 	size  string // of huge pages, in a list of entries for each
 	part  bool   // without the message that the field is part of, there is no field
+
+	path []int // of the field: an index for each name
 }
 
 var (
@@ -102,17 +109,34 @@ func below(prefix, field string, list []controlFile) []controlFile {
 	return all
 }
 
-func filesV1(c *cgroup.Cgroup) []controlFile {
-	all := append(slices.Clip(commonV1), blkioV1()...)
-	for _, kind := range memoryV1 {
-		all = append(all, below(kind.name, kind.field, counters)...)
-		all = append(all, controlFile{name: kind.name + ".limit_in_bytes", field: kind.field + ".Limit"})
-	}
-	return append(all, hugePages(c, "usage_in_bytes", counters)...)
+// The files of any cgroup, but for those of huge pages.
+var (
+	anyV1 = sync.OnceValue(func() []*controlFile {
+		all := append(slices.Clip(commonV1), blkioV1()...)
+		for _, kind := range memoryV1 {
+			all = append(all, below(kind.name, kind.field, counters)...)
+			all = append(all, controlFile{name: kind.name + ".limit_in_bytes", field: kind.field + ".Limit"})
+		}
+		return located[v1.Metrics](all)
+	})
+	anyV2 = sync.OnceValue(func() []*controlFile { return located[v2.Metrics](commonV2) })
+)
+
+func filesV1(c *cgroup.Cgroup) []*controlFile {
+	return append(slices.Clip(anyV1()), located[v1.Metrics](hugePages(c, "usage_in_bytes", counters))...)
 }
 
-func filesV2(c *cgroup.Cgroup) []controlFile {
-	return append(slices.Clip(commonV2), hugePages(c, "current", hugetlbV2)...)
+func filesV2(c *cgroup.Cgroup) []*controlFile {
+	return append(slices.Clip(anyV2()), located[v2.Metrics](hugePages(c, "current", hugetlbV2))...)
+}
+
+// located finds the fields of files in a message.
+func located[Message any](files []controlFile) (all []*controlFile) {
+	for _, f := range files {
+		f.path = fieldPath(reflect.TypeFor[Message](), f.field)
+		all = append(all, &f)
+	}
+	return all
 }
 
 // hugePages lists the files hugetlb.SIZE.* of each size of huge pages.

@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"reflect"
 	"strings"
 	"sync"
@@ -43,18 +42,18 @@ type Reader struct {
 	mu sync.Mutex // held while files are read or closed
 	// +checklocks:mu
 	open []openFile
-	// +checklocks:mu
-	buf []byte
 }
 
+// openFile is a file that a Reader keeps. A shim can have thousands, so it has no os.File.
 type openFile struct {
-	controlFile
-	*os.File
-	path  []int  // of its field: an index for each name
+	*controlFile
+	name  string // that of the two that exists
+	fd    int
 	first []byte // the first text of a file without a field
 }
 
-const firstBuffer = 4096
+// buffers has what files are read into, of which there are as many as calls at once.
+var buffers = sync.Pool{New: func() any { return new(make([]byte, 4096)) }}
 
 // New returns a reader of c. A cgroup that is gone gives errdefs.ErrNotFound.
 func New(c *cgroup.Cgroup) (*Reader, error) {
@@ -75,9 +74,9 @@ func (r *Reader) Close() {
 // +checklocks:r.mu
 func (r *Reader) closeLocked() {
 	for _, f := range r.open {
-		_ = f.Close() // nothing was written
+		_ = unix.Close(f.fd) // nothing was written
 	}
-	r.open, r.buf = nil, nil
+	r.open = nil
 }
 
 // Read returns the current metrics. A cgroup that is gone gives errdefs.ErrNotFound.
@@ -114,15 +113,17 @@ func (r *Reader) readLocked() (Metrics, error) {
 	if r.cgroup.Unified() {
 		m, all, unlimited = &v2.Metrics{}, filesV2, math.MaxUint64
 	}
-	if r.open == nil {
-		if err := r.openLocked(reflect.TypeOf(m).Elem(), all(r.cgroup)); err != nil {
+	if len(r.open) == 0 {
+		if err := r.openLocked(all(r.cgroup)); err != nil {
 			r.closeLocked()
 			return nil, err
 		}
 	}
+	buf := buffers.Get().(*[]byte) //nolint:forcetypeassert // it has nothing else
+	defer buffers.Put(buf)
 	for i := range r.open {
 		f := &r.open[i]
-		text, err := r.textLocked(f.File)
+		text, err := f.text(buf)
 		switch {
 		case errors.Is(err, unix.EOPNOTSUPP): // pressure on a kernel that accounts none (psi=0)
 			continue
@@ -138,7 +139,7 @@ func (r *Reader) readLocked() (Metrics, error) {
 			return nil, errStale
 		}
 		if err != nil {
-			return nil, fmt.Errorf("parse %s: %w", f.Name(), err)
+			return nil, fmt.Errorf("parse %s: %w", f.name, err)
 		}
 	}
 	return m, nil
@@ -146,12 +147,14 @@ func (r *Reader) readLocked() (Metrics, error) {
 
 // openLocked opens the files that exist.
 // +checklocks:r.mu
-func (r *Reader) openLocked(message reflect.Type, all []controlFile) error {
-	r.buf = make([]byte, firstBuffer)
+func (r *Reader) openLocked(all []*controlFile) error {
+	r.open = make([]openFile, 0, len(all))
 	for _, f := range all {
-		file, err := openControl(r.cgroup.File(f.name))
+		name := f.name
+		fd, err := openControl(r.cgroup.File(name))
 		if errors.Is(err, fs.ErrNotExist) && f.older != "" {
-			file, err = openControl(r.cgroup.File(f.older))
+			name = f.older
+			fd, err = openControl(r.cgroup.File(name))
 		}
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errStale):
@@ -159,35 +162,34 @@ func (r *Reader) openLocked(message reflect.Type, all []controlFile) error {
 		case err != nil:
 			return err
 		}
-		r.open = append(r.open, openFile{f, file, fieldPath(message, f.field), nil})
+		r.open = append(r.open, openFile{f, name, fd, nil})
 	}
 	return nil
 }
 
-// openControl opens a control file. With os.Open Go's poller would watch it, and wake up for memory.events and the
+// openControl opens a control file, which Go's poller does not watch: it would wake up for memory.events and the
 // pressure files.
-func openControl(path string) (*os.File, error) {
+func openControl(path string) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	return fd, nil
 }
 
-// textLocked returns the contents of a control file, which are valid until the next call. One read returns them:
-// os.File.ReadAt would read until the end of the file, and the kernel would generate the text twice.
-// +checklocks:r.mu
-func (r *Reader) textLocked(file *os.File) ([]byte, error) {
+// text returns the contents of a file, which are valid until buf is used again. One read returns them: the kernel
+// generates the text anew for each.
+func (f *openFile) text(buf *[]byte) ([]byte, error) {
 	for {
-		n, err := unix.Pread(int(file.Fd()), r.buf, 0)
+		n, err := unix.Pread(f.fd, *buf, 0)
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
-			return nil, &fs.PathError{Op: "read", Path: file.Name(), Err: err}
-		case n < len(r.buf):
-			return r.buf[:n], nil
+			return nil, &fs.PathError{Op: "read", Path: f.name, Err: err}
+		case n < len(*buf):
+			return (*buf)[:n], nil
 		default: // there may be more
-			r.buf = make([]byte, 2*len(r.buf))
+			*buf = make([]byte, 2*len(*buf))
 		}
 	}
 }
