@@ -16,7 +16,7 @@ import (
 
 // quietGC is the GOGC of a shim that has been quiet: the smallest heap at which Go collects is that percentage of 4
 // MiB.
-const quietGC = 50
+const quietGC = 20
 
 // Memory is what this process can give back to the system (docs/decisions/0006-memory-of-a-shim.md).
 type Memory struct {
