@@ -49,7 +49,7 @@ func (s *Streams) giveUpUnread() {
 	s.release(fmt.Errorf("nobody came within %v: %w", s.keepUnread, errdefs.ErrDataLoss))
 	for _, c := range s.outputCopiers() {
 		if to, ok := c.to.(*fifoOutput); ok {
-			_ = to.hold.Close() // it may be closed already
+			to.giveUp()
 		}
 	}
 }

@@ -160,6 +160,7 @@ type copierState struct {
 	From   handover.FD `json:",omitempty"` // of a pipe
 	To     handover.FD `json:",omitempty"`
 	Hold   handover.FD `json:",omitempty"`
+	Given  bool        `json:",omitempty"` // up, and nothing is held
 	Fifo   bool        `json:",omitempty"`
 	Name   string      // of what it leads to
 	Rest   []byte      `json:",omitempty"` // taken and not passed on
@@ -222,7 +223,10 @@ func (c *copier) save(h *handover.Saver) *copierState {
 	}
 	switch to := c.to.(type) {
 	case *fifoOutput:
-		state.Fifo, state.To, state.Hold = true, h.KeepStream(to.file), h.KeepStream(to.hold)
+		state.Fifo, state.To = true, h.KeepStream(to.file)
+		to.mu.Lock()
+		state.Hold, state.Given = h.KeepStream(to.hold), to.given
+		to.mu.Unlock()
 	case *terminalInput:
 		state.Last = to.last
 	default:
@@ -315,7 +319,7 @@ func (s *Streams) restoreOutput(r *restorer, i int, saved *copierState, c Config
 		s.binary.inputs[i] = &loggerInput{to, s.binary.exited}
 		o.to = s.binary.inputs[i]
 	case saved.Fifo:
-		o.to = &fifoOutput{pipeEnd: to, hold: r.file(saved.Hold, saved.Name)}
+		o.to = &fifoOutput{pipeEnd: to, hold: r.file(saved.Hold, saved.Name), given: saved.Given}
 	default:
 		o.to = to
 	}

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -149,12 +150,17 @@ func (i *input) Close() error {
 	return errors.Join(i.pipeEnd.Close(), i.hold.Close())
 }
 
-// fifoOutput is a fifo of stdout or stderr. The reading end hold keeps the content while there is no reader. One
-// descriptor for both ends would wake the poller for every byte written, and could not tell whether there is another
-// reader.
+// fifoOutput is a fifo of stdout or stderr. Where it has no reader when something is written, hold, a reading end of its
+// own, keeps that for the next one. One descriptor for both ends would wake the poller for every byte written, and could
+// not tell whether there is another reader.
 type fifoOutput struct {
 	*pipeEnd
-	hold *os.File
+
+	mu sync.Mutex
+	// +checklocks:mu
+	hold *os.File // nil before it is needed
+	// +checklocks:mu
+	given bool // nothing is kept any more
 }
 
 // readerPatience bounds the wait for the reader of an output, which opens the fifo while its request is sent. The runc
@@ -191,11 +197,41 @@ func (c Config) openFifoOutput(ctx context.Context, path string) (sink, error) {
 	if info, err := out.file.Stat(); err == nil && info.Mode()&fs.ModeNamedPipe == 0 {
 		return out.pipeEnd, nil
 	}
-	if out.hold, err = openHold(path, unix.O_RDONLY); err != nil {
-		_ = out.pipeEnd.Close() // nothing was written
-		return nil, err
-	}
 	return out, nil
+}
+
+// Write implements sink. Without a reader it writes for the next one.
+func (o *fifoOutput) Write(b []byte) (int, error) {
+	n, err := o.pipeEnd.Write(b)
+	if !errors.Is(err, unix.EPIPE) || !o.keep() {
+		return n, err
+	}
+	more, err := o.pipeEnd.Write(b[n:])
+	return n + more, err
+}
+
+// keep opens hold, if it may.
+func (o *fifoOutput) keep() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.given || o.hold != nil {
+		return false
+	}
+	var failed error
+	err := o.conn.Control(func(own uintptr) { // the file at its path may be another one by now
+		if o.hold, failed = openHold(fmt.Sprintf("/proc/self/fd/%d", own), unix.O_RDONLY); failed != nil {
+			o.hold = nil
+		}
+	})
+	return err == nil && failed == nil
+}
+
+// giveUp keeps nothing any more: without a reader, writes fail.
+func (o *fifoOutput) giveUp() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.given = true
+	_ = o.hold.Close() // nil, or nothing was read
 }
 
 // openHold opens the other end of an open fifo, so that it does not wait. The file is blocking, and so not in the
@@ -208,13 +244,16 @@ func openHold(path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-func (o *fifoOutput) Close() error { return errors.Join(o.pipeEnd.Close(), o.hold.Close()) }
+func (o *fifoOutput) Close() error {
+	o.giveUp()
+	return o.pipeEnd.Close()
+}
 
 // end leaves the content to the reader and closes the fifo. A fifo that nobody has open loses its content, so it stays
 // open until a reader comes or ctx ends.
 func (o *fifoOutput) end(ctx context.Context) error {
-	defer o.Close()    //nolint:errcheck // closing a fifo reports nothing of use
-	_ = o.hold.Close() // from now on every reader is somebody else
+	defer o.Close() //nolint:errcheck // closing a fifo reports nothing of use
+	o.giveUp()      // from now on every reader is somebody else
 	for n := o.unread(); n > 0; n = o.unread() {
 		o.pause.leave()
 		err := o.awaitReader(ctx)
