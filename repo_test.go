@@ -30,7 +30,7 @@ const (
 var layers = [][]string{
 	{
 		"pkg/handover", "pkg/idmap", "pkg/internal/hungfs", "pkg/internal/testx", "pkg/osthread",
-		"pkg/protofield", "pkg/unixfile",
+		"pkg/poll", "pkg/protofield", "pkg/unixfile",
 	},
 	{"pkg/launcher/native"},
 	{"pkg/launcher/seccomp"},

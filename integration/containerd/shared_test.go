@@ -224,3 +224,27 @@ func (e *env) pidOfShim(id string) int {
 	e.must(err, "shim of "+id)
 	return pid
 }
+
+// A container without a terminal has seven descriptors in its shim, which may have hundreds of them: a connection of
+// containerd's, two ends for each output, a pidfd and the watch for OOM kills.
+func TestShared_DescriptorsOfContainers(t *testing.T) {
+	harness.OursOnly(t, "containers that share a shim")
+	e := newEnv(t)
+	count := func() int {
+		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", e.shim("c0")))
+		e.must(err, "descriptors of the shim")
+		return len(fds)
+	}
+	const more = 8
+	all := []*task{e.run("c0", e.sharing(1+more), "sleep", "1000")}
+	before := count()
+	for i := range more {
+		all = append(all, e.run(fmt.Sprint("c", 1+i), e.sharing(1+more), "sleep", "1000"))
+	}
+	if each := (count() - before) / more; each > 7 { // the rest is that of calls
+		t.Errorf("%d descriptors for each container, want 7", each)
+	}
+	for _, c := range all {
+		c.kill()
+	}
+}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/poll"
 )
 
 // OOMWatch reports OOM kills in a cgroup by the kernel's counter oom_kill; a wake-up only says when to read it.
@@ -21,11 +23,21 @@ type OOMWatch struct {
 	// +checklocks:mu
 	notify func()
 	source oomSource // nil when there is nothing to watch
-	waiter sync.WaitGroup
 
 	mu sync.Mutex // held over read and notify, so that Check waits for a report in progress
 	// +checklocks:mu
 	last uint64 // number of kills at the last look
+
+	unwatch func()        // ends the calls of signal
+	signals chan struct{} // holds one that follow has not seen
+	stopped chan struct{} // closed by Stop
+	waiter  sync.WaitGroup
+
+	state sync.Mutex
+	// +checklocks:state
+	begun bool
+	// +checklocks:state
+	following bool // follow runs; Stop joins it
 }
 
 // oomSource is where one cgroup version counts OOM kills. The caller serialises calls of kills and killsAtMost.
@@ -34,9 +46,10 @@ type oomSource interface {
 	kills() (uint64, error)
 	// killsAtMost is kills for a cgroup that is gone. It includes the kills in siblings since the last call of kills.
 	killsAtMost() (uint64, error)
-	// await calls check each time the number may have risen, and returns after close, or at once if it cannot await.
-	await(check func())
-	// close ends await and closes all descriptors.
+	// signals returns the descriptor and the events (epoll(7)) that come when the number may have risen, -1 for none, and
+	// how long after such an event to look at the number, and after that look.
+	signals() (fd int, events uint32, looks []time.Duration)
+	// close closes all descriptors.
 	close()
 }
 
@@ -50,11 +63,11 @@ func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 }
 
 // OpenOOMWatch opens a watch, which the caller must Begin and Stop. It calls notify for each increase of oom_kill,
-// nested cgroups included, from its goroutine, Check or Stop, never concurrently. notify must not call the watch.
+// nested cgroups included, from a goroutine, Check or Stop, never concurrently. notify must not call the watch.
 //
 // Without memory controller the watch does nothing. A cgroup that is gone gives errdefs.ErrNotFound.
 func (c *Cgroup) OpenOOMWatch(notify func()) (*OOMWatch, error) {
-	w := &OOMWatch{notify: notify}
+	w := &OOMWatch{notify: notify, unwatch: func() {}, signals: make(chan struct{}, 1), stopped: make(chan struct{})}
 	dir := c.Path("memory")
 	if dir == "" {
 		return w, nil
@@ -65,7 +78,7 @@ func (c *Cgroup) OpenOOMWatch(notify func()) (*OOMWatch, error) {
 	}
 	source, err := open(dir)
 	if err == nil {
-		if w.last, err = source.kills(); err != nil {
+		if err = w.watch(source); err != nil {
 			source.close()
 		}
 	}
@@ -79,11 +92,73 @@ func (c *Cgroup) OpenOOMWatch(notify func()) (*OOMWatch, error) {
 	return w, nil
 }
 
-// Begin starts the watch.
-func (w *OOMWatch) Begin() {
-	if w.source != nil {
-		w.waiter.Go(func() { w.source.await(w.Check) }) // ends when Stop closes the source; Stop joins it
+func (w *OOMWatch) watch(source oomSource) (err error) {
+	fd, events, _ := source.signals()
+	if fd >= 0 {
+		stop, err := poll.Each(fd, events, w.signal)
+		if err == nil {
+			w.unwatch = stop
+		} else if !errors.Is(err, unix.EPERM) { // not a file of the kernel's
+			return err
+		}
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.last, err = source.kills(); err != nil {
+		w.unwatch()
+	}
+	return err
+}
+
+// Begin starts the watch, with the signals since it was opened.
+func (w *OOMWatch) Begin() {
+	w.state.Lock()
+	defer w.state.Unlock()
+	w.begun = w.source != nil
+	w.followLocked()
+}
+
+// signal has somebody look at the number. It returns at once.
+func (w *OOMWatch) signal() {
+	w.state.Lock()
+	defer w.state.Unlock()
+	select {
+	case w.signals <- struct{}{}:
+	default:
+	}
+	w.followLocked()
+}
+
+// +checklocks:w.state
+func (w *OOMWatch) followLocked() {
+	if w.begun && !w.following && len(w.signals) > 0 {
+		w.following = true
+		w.waiter.Go(w.follow) // ends after a while, or by Stop
+	}
+}
+
+// follow looks at the number until a while after the last signal.
+func (w *OOMWatch) follow() {
+	_, _, looks := w.source.signals()
+	for n := 0; n < len(looks) || w.isSignalled(); n++ {
+		wait := looks[min(n, len(looks)-1)]
+		select {
+		case <-w.stopped:
+			return
+		case <-w.signals:
+			n = -1
+		case <-time.After(wait):
+			w.Check()
+		}
+	}
+}
+
+// isSignalled reports whether there is a signal. If not, follow has ended.
+func (w *OOMWatch) isSignalled() bool {
+	w.state.Lock()
+	defer w.state.Unlock()
+	w.following = len(w.signals) > 0
+	return w.following
 }
 
 // OOMState is what a watch hands over to that of a successor.
@@ -109,12 +184,10 @@ func (w *OOMWatch) Restore(s OOMState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last = s.Last
-	switch source := w.source.(type) {
-	case *memoryEvents:
+	if source, ok := w.source.(*memoryEvents); ok {
 		source.others = s.Others
-	case *oomControl:
-		source.wait = firstRead // the former watch may have had the signal
 	}
+	w.signal() // which the former watch may have had
 }
 
 // Check reads the counter and reports an increase before it returns. The kernel counts a kill before it sends SIGKILL,
@@ -145,13 +218,22 @@ func (w *OOMWatch) check(killed bool) {
 	w.last = n
 }
 
-// Stop checks a last time, ends the goroutine and waits for it. It may be called again.
+// Stop checks a last time, and ends the watch. It may be called again, but not at once.
 func (w *OOMWatch) Stop() {
+	if w.source == nil {
+		return
+	}
 	w.Check()
-	if w.source != nil {
-		w.source.close() // closing it again does no harm
+	w.unwatch()
+	select {
+	case <-w.stopped:
+	default:
+		close(w.stopped)
 	}
 	w.waiter.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.source.close() // closing it again does no harm
 }
 
 const memoryEventsFile = "memory.events"
@@ -159,17 +241,18 @@ const memoryEventsFile = "memory.events"
 // memoryEvents is memory.events of a v2 cgroup, which counts the subtree (cgroup-v2.rst, "Memory Interface Files").
 // The kernel wakes pollers when a number changes, at most every 10 ms. inotify instances are scarce.
 type memoryEvents struct {
-	*os.File        // in Go's poller
+	*os.File        // not in Go's poller
 	above    string // memory.events of the parent cgroup, which counts these kills too
 	others   uint64 // kills that only the parent counted, as seen by kills; the number never falls
 }
 
 func openMemoryEvents(dir string) (oomSource, error) {
-	file, err := os.Open(filepath.Join(dir, memoryEventsFile))
+	path := filepath.Join(dir, memoryEventsFile)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	return &memoryEvents{File: file, above: filepath.Join(filepath.Dir(dir), memoryEventsFile)}, nil
+	return &memoryEvents{File: os.NewFile(uintptr(fd), path), above: filepath.Join(filepath.Dir(dir), memoryEventsFile)}, nil
 }
 
 func (e *memoryEvents) kills() (uint64, error) {
@@ -195,31 +278,27 @@ func (e *memoryEvents) killsAtMost() (uint64, error) {
 	return all - min(all, e.others), err
 }
 
-// await waits in Go's poller, which calls the function at first and after each wake-up until the file is closed.
-func (e *memoryEvents) await(check func()) {
-	conn, _ := e.SyscallConn()         // fails only without a file
-	_ = conn.Read(func(uintptr) bool { // the error says that the file was closed
-		check()
-		return false
-	})
+func (e *memoryEvents) signals() (int, uint32, []time.Duration) {
+	return int(e.Fd()), unix.EPOLLPRI, []time.Duration{0}
 }
 
 func (e *memoryEvents) close() { _ = e.Close() } // closing a control file cannot fail
 
-const (
-	// The kernel signals before it chooses a process to kill, so the counter is read after 1, 2, 4 … 512 ms.
-	firstRead = time.Millisecond
-	lastRead  = 512 * time.Millisecond
+const oomControlFile = "memory.oom_control"
 
-	oomControlFile = "memory.oom_control"
-)
+// oomLooks are the times after a signal of v1: the kernel signals before it chooses a process to kill.
+var oomLooks = func() (all []time.Duration) {
+	for wait := time.Millisecond; wait < time.Second; wait *= 2 {
+		all = append(all, wait)
+	}
+	return all
+}()
 
 // oomControl is memory.oom_control of a v1 cgroup with an eventfd, which the kernel signals for the limits of the
 // cgroup and its ancestors, and for its removal (cgroup-v1/memory.rst, "OOM Control"). Other kills wait for a Check.
 type oomControl struct {
 	dir   string
-	event *os.File
-	wait  time.Duration // until the first look; 0: until the first signal
+	event *os.File // not in Go's poller
 }
 
 func openOOMControl(dir string) (oomSource, error) {
@@ -228,7 +307,7 @@ func openOOMControl(dir string) (oomSource, error) {
 		return nil, err
 	}
 	defer file.Close() //nolint:errcheck // closing a control file cannot fail
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
@@ -259,27 +338,9 @@ func (c *oomControl) kills() (sum uint64, err error) {
 // killsAtMost fails, since a v1 cgroup does not count kills in its children.
 func (c *oomControl) killsAtMost() (uint64, error) { return 0, unix.ENODEV }
 
-func (c *oomControl) await(check func()) {
-	var buf [8]byte // an eventfd is read eight bytes at a time
-	for wait := c.wait; ; {
-		var deadline time.Time
-		if wait > 0 {
-			deadline = time.Now().Add(wait)
-		}
-		_ = c.event.SetReadDeadline(deadline) // fails when the file is closed, and then Read does as well
-		_, err := c.event.Read(buf[:])
-		switch {
-		case err == nil:
-			wait = firstRead
-		case !errors.Is(err, os.ErrDeadlineExceeded):
-			return
-		case wait < lastRead:
-			wait *= 2
-		default:
-			wait = 0
-		}
-		check()
-	}
+// signals gives an event for each write of the kernel, though nobody reads it.
+func (c *oomControl) signals() (int, uint32, []time.Duration) {
+	return int(c.event.Fd()), unix.EPOLLIN, oomLooks
 }
 
 // close also makes the kernel forget the eventfd.

@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/internal/testx"
+	"sandbox.internal/shim/pkg/poll"
 )
 
 const (
@@ -294,22 +295,20 @@ func TestOOMWatch_WakesUpWhenTheKernelChangesTheFile(t *testing.T) {
 	file, err := os.Open(c.File("cgroup.events"))
 	testx.Must(t, err)
 	e := &memoryEvents{File: file}
+	defer e.close()
 	var populated atomic.Uint64
-	ended := make(chan struct{})
-	go func() { // ends with close below
-		defer close(ended)
-		e.await(func() {
-			if n, err := readNumber(file.Name(), "populated"); err == nil {
-				populated.Store(n)
-			}
-		})
-	}()
+	fd, events, _ := e.signals()
+	stop, err := poll.Each(fd, events, func() {
+		if n, err := readNumber(file.Name(), "populated"); err == nil {
+			populated.Store(n)
+		}
+	})
+	testx.Must(t, err)
+	defer stop()
 	for range 3 {
 		p := start(t, c, "read x")
 		testx.Eventually(t, "wake-up for the first process", func() bool { return populated.Load() == 1 })
 		testx.Must(t, p.Process.Signal(os.Kill))
 		testx.Eventually(t, "wake-up for the end of the last one", func() bool { return populated.Load() == 0 })
 	}
-	e.close()
-	<-ended
 }

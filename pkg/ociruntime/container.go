@@ -22,7 +22,6 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/inspect"
@@ -47,9 +46,8 @@ type container struct {
 
 	ownDevices int // rules of config.json, which come before those of every container
 
-	init   *handle  // nil when it is restored, as the next two
-	initFD *os.File // pidfd of init, which closeFiles closes
-	gate   gate     // at which init waits for Start
+	init *handle // nil when it is restored, as the next one
+	gate gate    // at which init waits for Start
 
 	othersUnit bool // systemd refused the scope because another's has the name: the cgroup is not the container's
 
@@ -181,17 +179,9 @@ func (c *container) startInit(ctx context.Context, s *stdio.Streams) error {
 		c.othersUnit = systemd.UnitExists(err)
 		return err
 	}
-	err = c.limitRest()
-	if err == nil {
-		// Nothing waits for init yet, so the pid is still init's.
-		var fd int
-		if fd, err = unix.PidfdOpen(c.init.pid, 0); err == nil {
-			c.initFD = os.NewFile(uintptr(fd), "pidfd")
-			return nil
-		}
-		err = os.NewSyscallError("pidfd_open", err)
+	if err = c.limitRest(); err != nil {
+		c.init.kill()
 	}
-	c.init.kill()
 	return err
 }
 

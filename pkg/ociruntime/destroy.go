@@ -74,9 +74,8 @@ func (c *container) undoCreate() error {
 	return err
 }
 
-// closeFiles closes init's pidfd and the gate. It may be called again.
+// closeFiles closes the gate. It may be called again.
 func (c *container) closeFiles() {
-	_ = c.initFD.Close() // nil for an init that was restored, or whose creation failed
 	if c.gate != nil {
 		c.gate.close()
 	}

@@ -26,7 +26,7 @@ func (c *container) Exec(
 	if err := c.use(); err != nil {
 		return nil, nil, err
 	}
-	if c.initFD == nil && c.former { // init has exited, and the former program has reaped it
+	if c.former && c.init.child == (gone{}) {
 		return nil, nil, fmt.Errorf("join the container: %w", unix.ESRCH)
 	}
 	lp, err := translate.Process(p, s)

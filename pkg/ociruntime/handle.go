@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/launcher/native"
+	"sandbox.internal/shim/pkg/poll"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/stdio"
@@ -47,6 +48,28 @@ func newHandle(r *reaper.Reaper, c child, pid int) *handle {
 }
 
 func (h *handle) Pid() int { return h.pid }
+
+func (h *handle) OnEnd(f func()) {
+	if p, ok := h.child.(*os.Process); ok {
+		poll.OnDeath(p, f)
+		return
+	}
+	go f() // libcontainer shows no descriptor, or a former program has reaped it
+}
+
+// pidfd returns a descriptor of the process. Once that is reaped, the error is ESRCH.
+func (h *handle) pidfd() (*os.File, error) {
+	h.reaping.Lock() // so the id stays the process's
+	defer h.reaping.Unlock()
+	fd, err := -1, error(unix.ESRCH)
+	if h.exit == nil {
+		fd, err = unix.PidfdOpen(h.pid, 0)
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_open", err)
+	}
+	return os.NewFile(uintptr(fd), "pidfd"), nil
+}
 
 func (h *handle) Wait() process.Exit {
 	h.reaping.Lock()

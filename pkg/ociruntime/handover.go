@@ -11,7 +11,6 @@ import (
 	"github.com/containerd/errdefs"
 	json "github.com/go-json-experiment/json/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/handover"
@@ -107,15 +106,6 @@ func (r *Runtime) Restore(
 	var err error
 	if made.init, err = r.restoreHandle(s.Init); err != nil {
 		return nil, err
-	}
-	if s.Init.Exit == nil {
-		fd, err := unix.PidfdOpen(s.Init.Pid, 0)
-		switch {
-		case err == nil:
-			made.initFD = os.NewFile(uintptr(fd), "pidfd")
-		case !errors.Is(err, unix.ESRCH): // in a check: the program that goes on has reaped it meanwhile
-			return nil, fmt.Errorf("init %d: %w", s.Init.Pid, os.NewSyscallError("pidfd_open", err))
-		}
 	}
 	init, lives := made.init.child.(*os.Process)
 	switch {

@@ -66,7 +66,7 @@ func (l *launcherStarter) startInit(
 	case err != nil:
 		return nil, nil, startError(err, p.Args)
 	}
-	init := newHandle(l.reaper, child, child.Pid)
+	init := newHandle(l.reaper, child.Process, child.Pid)
 	err = init.started(ctx, s)
 	if err == nil {
 		if err = c.saveState(i, init.pid); err != nil {
@@ -99,6 +99,10 @@ func (l *launcherStarter) startExec(
 	if err != nil {
 		return nil, err
 	}
+	if command.Target, err = c.init.pidfd(); err != nil {
+		return nil, startError(err, p.Args)
+	}
+	defer command.Target.Close() //nolint:errcheck // nothing was written
 	c.joinCgroups(command, group)
 	if group != nil {
 		command.Ready = group.limitProcesses
@@ -113,7 +117,7 @@ func (l *launcherStarter) startExec(
 	case errors.Is(err, launcher.ErrNotJoined) && !cgroups.IsCgroup2UnifiedMode():
 		return nil, unsupported{err} // on hybrid libcontainer does without the v2 hierarchy
 	case err != nil:
-		if ended, _ := cgroup.HasEnded(int(c.initFD.Fd())); ended { // so may its cgroup be gone
+		if ended, _ := cgroup.HasEnded(int(command.Target.Fd())); ended { // so may its cgroup be gone
 			err = fmt.Errorf("%w: %w", err, unix.ESRCH)
 		}
 		return nil, startError(err, p.Args)
@@ -237,7 +241,6 @@ func (c *container) command(p *libcontainer.Process) (*launcher.Process, error) 
 	if err != nil {
 		return nil, err
 	}
-	cmd.Target = c.initFD
 	if !config.NoNewKeyring {
 		cmd.Keyring = "_ses." + c.config.ID
 	}

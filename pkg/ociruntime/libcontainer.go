@@ -164,7 +164,12 @@ func (f fifo) open() error {
 		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing was written
-	return awaitByte(fd, int(f.container.initFD.Fd()))
+	init, err := f.container.init.pidfd()
+	if err != nil {
+		return err
+	}
+	defer init.Close() //nolint:errcheck // nothing was written
+	return awaitByte(fd, int(init.Fd()))
 }
 
 func (fifo) close() {}

@@ -109,7 +109,7 @@ func (p *Restored) Enter() error {
 // Begin watches the process that holds the namespaces, if there is one.
 func (p *Restored) Begin() {
 	if p.holder != nil {
-		go p.holder.await(p.Reaper, nil) // as in startHolder
+		p.holder.watch(p.Reaper, nil)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/launcher/native"
 	"sandbox.internal/shim/pkg/osthread"
+	"sandbox.internal/shim/pkg/poll"
 	"sandbox.internal/shim/pkg/reaper"
 )
 
@@ -72,7 +73,7 @@ func startHolder(ctx context.Context, c holderConfig, t *osthread.Thread, reaper
 		return nil, errors.Join(fmt.Errorf("%s: %w", programName, err), program.Close())
 	}
 	h.pid = h.process.Pid
-	go h.await(reaper, program) //nolint:gosec // it outlives ctx
+	h.watch(reaper, program)
 	return h, nil
 }
 
@@ -101,11 +102,21 @@ func (h *holder) Kill(ctx context.Context) error {
 	}
 }
 
+// watch has await begin when the process has exited.
+func (h *holder) watch(reaper *reaper.Reaper, program *native.Program) {
+	await := func() { h.await(reaper, program) }
+	if h.reaped {
+		await()
+		return
+	}
+	poll.OnDeath(h.process, await)
+}
+
 // await waits for the process, unless a former program did. It closes the program, for which startHolder would have to
 // wait; nil for none.
 func (h *holder) await(reaper *reaper.Reaper, program *native.Program) {
 	if !h.reaped {
-		_ = native.AwaitDeath(context.Background(), h.Pid()) // without it, Wait takes a thread
+		_ = native.AwaitDeath(context.Background(), h.Pid()) // for what OnDeath cannot watch; Wait takes a thread
 		reaper.Reap(h.reap)
 		reaper.Unregister(h.Pid())
 	}

@@ -65,7 +65,7 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 	})
 	if pid != 0 {
 		c.config.Spec = nil // tens of kilobytes, which nobody needs any more
-		go c.init.await()   //nolint:gosec // it outlives the request
+		c.init.handle.OnEnd(c.init.await)
 	}
 	return c, nil
 }

@@ -316,7 +316,7 @@ func (c *Container) restore(l *handover.Loader, s processState) (p *Process, beg
 	return p, func() {
 		copyStreams()
 		p.resumeLimits(s.Begun, s.Over)
-		go p.await()
+		p.handle.OnEnd(p.await)
 	}, nil
 }
 

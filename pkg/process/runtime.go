@@ -77,6 +77,8 @@ type RuntimeContainer interface {
 // Handle is one live process. It remains valid when the kernel reuses the pid.
 type Handle interface {
 	Pid() int
+	// OnEnd calls f, the waiter, on a goroutine of its own when the process has exited, or earlier. It is called once.
+	OnEnd(f func())
 	// Wait blocks until the process has exited and reaps it. Only the waiter calls it.
 	Wait() Exit
 	// Signal returns errdefs.ErrNotFound for a process that has exited. Right after Start a signal other than SIGKILL

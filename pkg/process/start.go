@@ -47,7 +47,7 @@ func (p *Process) Start(ctx context.Context) error {
 	if err := start(ctx); err != nil {
 		return p.wrap(err)
 	}
-	go p.await() //nolint:gosec // it outlives the request
+	p.handle.OnEnd(p.await)
 	if p.container.starts.closed.Err() != nil {
 		p.container.killRemaining() // p started after finishExecs had killed the others
 	}

@@ -364,6 +364,9 @@ func (p *Process) Reaped() bool {
 // Pid implements process.Handle.
 func (p *Process) Pid() int { return p.pid }
 
+// OnEnd implements process.Handle. Wait waits.
+func (p *Process) OnEnd(f func()) { go f() }
+
 // Wait implements process.Handle.
 func (p *Process) Wait() process.Exit {
 	defer close(p.reaped)
