@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	goruntime "runtime"
 	"sync"
 	"time"
 
@@ -76,6 +77,9 @@ func newShim(d bootstrap.Daemon, l idle.Listener, restored bool) *shim {
 		return u
 	}}
 	if d.Options.SharesShims() {
+		if goruntime.GOMAXPROCS(0) == 1 {
+			goruntime.GOMAXPROCS(2) // one pod's output does not hold up the calls for others
+		}
 		c.Most, c.Accepts, c.Open, c.Close = d.Options.PodsPerShim, d.Accepts, d.OpenDoor, d.CloseDoor
 		c.MoveLog = func(bundle string) bool {
 			moved := bootstrap.MoveLog(bundle)

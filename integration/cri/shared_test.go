@@ -5,6 +5,8 @@ package cri_test
 
 import (
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -94,5 +96,36 @@ func TestShared_KilledHolderEndsItsPodAndNoOther(t *testing.T) {
 		for _, p := range pods {
 			p.remove()
 		}
+	})
+}
+
+// A shim that has fewer than 200 descriptors left takes no more pods, and one with fewer than 100 no containers. What it
+// has goes on.
+func TestShared_ShimNearTheLimitOfDescriptors(t *testing.T) {
+	eachShared(t, 9, func(e *env) {
+		pods, containers := e.pods(2)
+		shim := e.shim(pods[0])
+		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", shim))
+		e.must(err, "descriptors of the shim")
+		var before unix.Rlimit
+		e.must(unix.Prlimit(shim, unix.RLIMIT_NOFILE, nil, &before), "limit of the shim")
+		limit := func(n int) {
+			e.Helper()
+			e.must(unix.Prlimit(shim, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(n), Max: before.Max}, nil), "limit the shim")
+		}
+		limit(len(fds) + 170)
+		if other := e.pod("other"); e.shim(other) == shim {
+			e.Error("a shim with too few descriptors got a pod")
+		}
+		pods[1].run("second", forever).wantExec("lives", "echo", "lives")
+		limit(len(fds) + 60)
+		third := pods[1].create("third", forever)
+		_, err = e.daemon.Runtime.StartContainer(e.ctx, &runtimeapi.StartContainerRequest{ContainerId: third.id})
+		if want := fmt.Sprintf("of %d are open (RLIMIT_NOFILE)", len(fds)+60); err == nil || !strings.Contains(err.Error(), want) {
+			e.Errorf("a container of a shim that has no descriptors: %v, want %q in the error", err, want)
+		}
+		containers[0].wantExec("lives", "echo", "lives")
+		limit(int(before.Cur))
+		pods[1].run("fourth", forever).wantExec("lives", "echo", "lives")
 	})
 }

@@ -145,7 +145,12 @@ func (g *Group) ofLocked(id string) *Unit {
 
 // ToCreate returns the unit in which a container or a pod is to be created: the one that it has joined, that of the pod
 // that its configuration names, for which containerd asks no start with the Sandbox API, or a new one.
+//
+// Near the limit of descriptors the error is errdefs.ErrResourceExhausted.
 func (g *Group) ToCreate(id, bundle string) (*Unit, error) {
+	if err := room(leftForContainer); err != nil {
+		return nil, fmt.Errorf("container or sandbox %q: %w", id, err)
+	}
 	g.mu.Lock()
 	u := cmp.Or(g.joined[id], g.units[id])
 	delete(g.joined, id)
@@ -191,7 +196,7 @@ func (g *Group) Join(r bootstrap.JoinRequest) bool {
 	case u == nil && r.Pod != r.ID, u != nil && r.Pod == r.ID && !u.Tasks.Idle():
 		return false // there is no such pod any more, or there is one already
 	case u == nil:
-		if len(g.units) >= g.config.Most || !accepts {
+		if len(g.units) >= g.config.Most || !accepts || room(leftForPod) != nil {
 			g.config.Close()
 			return false
 		}
