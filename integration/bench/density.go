@@ -27,6 +27,9 @@ const (
 	rowDenseLife       = "/bin/true in a shared shim, from nothing to deleted"
 	rowDensePod        = "RunPodSandbox and a first container, in a shared shim"
 	rowDenseStart      = "the start command where the shim lives"
+	rowDenseCreate     = "create in a shim with all of the containers, by create in one with one"
+	rowDenseExec       = "exec of /bin/true, the same"
+	rowDenseDelete     = "delete, the same"
 )
 
 // denseSettle is longer than a shim that is quiet keeps memory (pkg/idle).
@@ -46,19 +49,26 @@ func densityGroup() group {
 			{Name: rowDenseLife, Unit: "ms", Target: target{Ratio: 0.20}},
 			{Name: rowDensePod, Unit: "ms", Target: target{Ratio: 0.20}},
 			{Name: rowDenseStart, Unit: "ms", Target: target{Ratio: 0.20}},
+			{Name: rowDenseCreate, Unit: "×", Target: target{Limit: 1.1}},
+			{Name: rowDenseExec, Unit: "×", Target: target{Limit: 1.1}},
+			{Name: rowDenseDelete, Unit: "×", Target: target{Limit: 1.1}},
 		},
 		measure: func(b *bench, ctx context.Context) error {
-			return errors.Join(b.denseContainers(ctx), b.densePods(ctx))
+			return errors.Join(b.denseContainers(ctx), b.denseScale(ctx), b.densePods(ctx))
 		},
 	}
 }
 
 // sharing is a container of which many share a shim of ours.
 func (s *subject) sharing(spec containerd.NewContainerOpts) []containerd.NewContainerOpts {
+	return s.sharingOf(perShim, spec)
+}
+
+func (s *subject) sharingOf(most int, spec containerd.NewContainerOpts) []containerd.NewContainerOpts {
 	if !s.isShim() {
 		return []containerd.NewContainerOpts{spec}
 	}
-	return []containerd.NewContainerOpts{spec, s.withOptions(fmt.Sprintf("PodsPerShim = %d\n", perShim))}
+	return []containerd.NewContainerOpts{spec, s.withOptions(fmt.Sprintf("PodsPerShim = %d\n", most))}
 }
 
 // denseContainers starts many containers, and then times single ones beside them.
@@ -113,6 +123,61 @@ func (b *bench) beside(ctx context.Context, column int, s *subject) error {
 		b.add(rowDenseLife, column, milliseconds(time.Since(begin)))
 	}
 	return nil
+}
+
+// denseScale times single containers in a shim that has one, and in one that has all, in turns.
+func (b *bench) denseScale(ctx context.Context) error {
+	rows := []string{rowDenseCreate, rowDenseExec, rowDenseDelete}
+	return b.turns(ctx, 1, func(ctx context.Context, column int, s *subject) (err error) {
+		if !s.isShim() {
+			return nil
+		}
+		var all []*container
+		defer func() { err = errors.Join(err, removeAll(ctx, all)) }()
+		sizes := []int{b.settings.Dense + 1, b.settings.Dense + 2} // PodsPerShim, so that there are two shims
+		for size, n := range []int{1, b.settings.Dense} {
+			for range n {
+				c, err := s.run(ctx, b.id("scale"), s.sharingOf(sizes[size], sleeping())...)
+				if err != nil {
+					return err
+				}
+				all = append(all, c)
+			}
+		}
+		var took [2][3][]float64
+		for range b.settings.Rounds {
+			for size := range sizes {
+				times, err := b.phases(ctx, s, s.sharingOf(sizes[size], sleeping())...)
+				if err != nil {
+					return err
+				}
+				for i, t := range times {
+					took[size][i] = append(took[size][i], t)
+				}
+			}
+		}
+		for i, name := range rows {
+			b.add(name, column, summarize(took[1][i]).Median/summarize(took[0][i]).Median)
+		}
+		return nil
+	})
+}
+
+// phases times the creation of a container, an exec in it and its end.
+func (b *bench) phases(ctx context.Context, s *subject, opts ...containerd.NewContainerOpts) (took [3]float64, err error) {
+	var c *container
+	if took[0], err = timed(func() (err error) { c, err = s.run(ctx, b.id("phase"), opts...); return err }); err != nil {
+		return took, err
+	}
+	process, err := probe(ctx, c)
+	if err == nil {
+		took[1], err = timed(func() error { return execProbe(ctx, c, b.id("exec"), process) })
+	}
+	if err != nil {
+		return took, errors.Join(err, c.remove(ctx))
+	}
+	took[2], err = timed(func() error { return c.remove(ctx) })
+	return took, err
 }
 
 // startBeside times the start command where a shim takes the container.
