@@ -198,6 +198,11 @@ nightly: ## all that CI leaves out, with one line for each part (root); takes a 
 
 # All that is tested of containers and pods, where 50 share a shim.
 .PHONY: test-shared
+# SHARED=1 has test-kubernetes, conformance and sweep run with many pods in a shim, by the default configuration file.
+SHAREDFILE := /etc/containerd-shim-sandbox-v1
+SHARING     = $(if $(SHARED),unshare -m sh -c 'mkdir -p $(SHAREDFILE) && mount -t tmpfs tmpfs $(SHAREDFILE) && \
+	echo "PodsPerShim = 50" >$(SHAREDFILE)/config.toml && exec "$$@"' sh)
+
 test-shared: deps build ## containerd and CRI with PodsPerShim = 50 (root); RUN= chooses
 	@integration/cri/deps.sh
 	cd integration; $(GO) run ./cmd/tools
@@ -248,7 +253,7 @@ smoke-clients: deps build ## a dozen cases of Docker, whose daemon is Debian's, 
 # is slow, only what cgroups decide is tested, unless RUN says otherwise.
 KUBERNETESV2 := CPU|Resources
 .PHONY: test-kubernetes
-test-kubernetes: deps build ## a kubelet and its control plane, with this shim and with the runc shim, compared (root); RUN= chooses; WRITE=1: the table; ON=v2
+test-kubernetes: deps build ## a kubelet and its control plane, with this shim and with the runc shim, compared (root); RUN= chooses; WRITE=1: the table; ON=v2; SHARED=1
 	@integration/cri/deps.sh
 	cd integration; $(GO) run ./cmd/tools -kubernetes
 ifdef ON
@@ -256,7 +261,7 @@ ifdef ON
 	$(if $(WRITE),$(if $(RUN),,cd integration; $(GO) test -count=1 ./kubernetes -from $(CURDIR)/bin/vm/$(LOG_$(ON))/log/kubernetes.md))
 else
 	cd integration; umask 022; SHIM_TEST_KUBERNETES=1 SHIM_BINARY=$(BINARY) \
-		$(GO) test -count=1 -v -timeout 120m -parallel 4 -run '$(RUN)' ./kubernetes $(if $(WRITE),-update)
+		$(SHARING) $(GO) test -count=1 -v -timeout 120m -parallel 4 -run '$(RUN)' ./kubernetes $(if $(WRITE),-update)
 endif
 
 # Each system call of an operation fails once, with each error: hours. Operations, calls and errors as in
@@ -267,9 +272,9 @@ CALLS  ?= all
 ERRORS ?= all
 JOBS   ?= 4
 .PHONY: sweep
-sweep: deps build ## make system calls of the shim fail, one after the other (root); OPS=, CALLS= and ERRORS= choose
+sweep: deps build ## make system calls of the shim fail, one after the other (root); OPS=, CALLS= and ERRORS= choose; SHARED=1
 	cd integration; umask 022; SHIM_BINARY=$(BINARY) SHIM_SWEEP_OPS=$(OPS) SHIM_SWEEP_CALLS=$(CALLS) SHIM_SWEEP_ERRORS=$(ERRORS) \
-		$(GO) test -count=1 -timeout 24h -parallel $(JOBS) -run TestSweep ./fakecontainerd
+		$(SHARING) $(GO) test -count=1 -timeout 24h -parallel $(JOBS) -run TestSweep ./fakecontainerd
 
 # Compiles tests and runs them on cgroup v2, in a virtual machine unless this machine is like that. LIMIT is how long each
 # package may take, 30m if it is empty. CPUS is how many the guest has: 4 by default, which tests of CPU sets need, and
@@ -418,9 +423,9 @@ bench-confined: vmbench ## execs under AppArmor and under SELinux beside others,
 	$(call GUESTBENCH,apparmor,,-rows confined -crun=false -runs 2)
 	$(call GUESTBENCH,selinux,security=selinux enforcing=1,-rows confined -crun=false -runs 2)
 
-conformance: deps build ## containerd's own client tests, this shim beside the runc shim (root); RUNTIMES= and REGEX= choose
+conformance: deps build ## containerd's own client tests, this shim beside the runc shim (root); RUNTIMES= and REGEX= choose; SHARED=1
 	@integration/conformance/deps.sh
-	cd integration; SHIM_BINARY=$(BINARY) $(GO) run ./conformance -runtimes '$(RUNTIMES)' -run '$(REGEX)' -logs $(CURDIR)/bin/conformance
+	cd integration; SHIM_BINARY=$(BINARY) $(SHARING) $(GO) run ./conformance -runtimes '$(RUNTIMES)' -run '$(REGEX)' -logs $(CURDIR)/bin/conformance
 
 # CAMPAIGNFLAGS are those of integration/cmd/campaign. A run that WRITE=1 keeps is a line of
 # integration/campaign/results/totals.jsonl.

@@ -62,7 +62,7 @@ func (m *model) results(s Step) []result {
 // whileDeleted lists what else can come of a Delete and another step at the same time. A container that was never
 // started is killed first, and the other step may find it like that. Of two Deletes both may succeed: containerd takes
 // a task that its shim does not know any more for deleted. After that it closes the connection to the shim, under
-// whatever else it asks.
+// whatever else it asks. Just before, an exec that was never started has ended.
 func (w world) whileDeleted(s, other Step) (list []result) {
 	if s.Op != Delete || s.Exec != noExec {
 		return nil
@@ -71,6 +71,13 @@ func (w world) whileDeleted(s, other Step) (list []result) {
 		var answers []string
 		if o.next == (world{}) {
 			answers = append(answers, anyError)
+			if i := other.Exec; i != noExec && w.execs[i].phase == created {
+				ended := w
+				ended.execs[i].phase, ended.execs[i].code = stopped, unknownCode
+				for _, second := range ended.apply(other) {
+					answers = append(answers, second.answer)
+				}
+			}
 		}
 		if other.Op == Delete && other.Exec == noExec {
 			answers = append(answers, o.answer)

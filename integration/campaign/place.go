@@ -4,6 +4,8 @@
 package campaign
 
 import (
+	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
+
 	"context"
 	"fmt"
 
@@ -69,7 +71,8 @@ func execID(exec int) string {
 	return fmt.Sprintf("x%d", exec)
 }
 
-// group is the annotation by which containers share a shim, and groupName what it says in the places that do.
+// group is the annotation by which containers share a shim, and groupName what it says in the places that do. With
+// harness.PodsPerShim they share one by that option.
 const (
 	group     = "io.containerd.runc.v2.group"
 	groupName = "together"
@@ -94,7 +97,7 @@ func (p *place) options(s Step) []oci.SpecOpts {
 	if b.pids > 0 {
 		opts = append(opts, oci.WithPidsLimit(b.pids))
 	}
-	if p.number >= firstGrouped {
+	if p.number >= firstGrouped && harness.PodsPerShim() == "" {
 		opts = append(opts, oci.WithAnnotations(map[string]string{group: groupName}))
 	}
 	return opts
@@ -109,7 +112,11 @@ func (e *Env) record(ctx context.Context, id, pod string, opts ...oci.SpecOpts) 
 		return nil
 	}
 	opts = append([]oci.SpecOpts{oci.WithEnv([]string{"PATH=/bin"})}, opts...)
-	_, err := e.client.NewContainer(ctx, id, client.WithRuntime(e.daemon.Env.Runtime, nil), client.WithSandbox(pod),
+	var options any
+	if text := harness.PodsPerShim(); text != "" && grouped(id) {
+		options = &runtimeoptions.Options{TypeUrl: "sandbox", ConfigBody: []byte(text)}
+	}
+	_, err := e.client.NewContainer(ctx, id, client.WithRuntime(e.daemon.Env.Runtime, options), client.WithSandbox(pod),
 		client.WithNewSpec(append(opts, keep)...))
 	return &process, err
 }

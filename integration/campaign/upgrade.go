@@ -101,7 +101,11 @@ func (e *Env) ask(ctx context.Context, shim harness.Proc, bad string) error {
 	var upgraded bool
 	var err error
 	_ = harness.Poll(func() error { // a shim may be so young that it has no socket
-		_, upgraded, err = harness.Upgrade(ctx, e.daemon.ShimSocket(namespace, group), false)
+		socket := e.daemon.ShimSocket(namespace, group)
+		if harness.PodsPerShim() != "" {
+			socket = e.daemon.SocketOf(shim.Pid)
+		}
+		_, upgraded, err = harness.Upgrade(ctx, socket, false)
 		if e.ending && harness.Alive(shim.Pid) && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)) {
 			return err
 		}

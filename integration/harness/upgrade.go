@@ -133,6 +133,38 @@ func (c *Containerd) ShimSocket(namespace, group string) string {
 	return filepath.Join(c.Sockets, hex.EncodeToString(sum[:]))
 }
 
+// SocketOf finds the socket that a shim listens on, or returns "" if there is none yet.
+func (c *Containerd) SocketOf(pid int) string {
+	held := map[string]bool{}
+	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, fd := range fds {
+		name, _ := os.Readlink(fd)
+		held[name] = true
+	}
+	table, _ := os.ReadFile("/proc/net/unix") // see proc_net_unix(5): the inode, and the path of a socket that has one
+	for line := range strings.Lines(string(table)) {
+		const inode, path, listens = 6, 7, "00010000"
+		f := strings.Fields(line)
+		if len(f) > path && f[3] == listens && held["socket:["+f[inode]+"]"] && filepath.Dir(f[path]) == c.Sockets {
+			return f[path]
+		}
+	}
+	return ""
+}
+
+// RemoveDeadSockets removes the sockets of shims that were killed before they told where they are.
+func (c *Containerd) RemoveDeadSockets() {
+	all, _ := filepath.Glob(filepath.Join(c.Sockets, "*"))
+	for _, path := range all {
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			_ = conn.Close() // nothing was asked
+		} else if errors.Is(err, syscall.ECONNREFUSED) {
+			_ = os.Remove(path)
+		}
+	}
+}
+
 // Socket is ShimSocket of a shim whose first container has no such annotation.
 func (c *Containerd) Socket(shim Proc) string {
 	return c.ShimSocket(flag(shim.Argv, "namespace"), flag(shim.Argv, "id"))
