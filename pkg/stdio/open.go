@@ -245,8 +245,9 @@ func openHold(path string, flags int) (*os.File, error) {
 }
 
 func (o *fifoOutput) Close() error {
+	err := o.pipeEnd.Close() // first: a write under way is to see this, and not that nobody reads
 	o.giveUp()
-	return o.pipeEnd.Close()
+	return err
 }
 
 // end leaves the content to the reader and closes the fifo. A fifo that nobody has open loses its content, so it stays
