@@ -57,7 +57,7 @@ var layers = [][]string{
 	{"pkg/service"},
 	{
 		"pkg/extension/hostrootfs", "pkg/extension/initproc", "pkg/extension/listen", "pkg/extension/notify",
-		"pkg/extension/pidfile",
+		"pkg/extension/pidfile", "pkg/extension/sleep",
 	},
 	{"cmd/containerd-shim-sandbox-v1"},
 }

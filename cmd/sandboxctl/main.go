@@ -65,7 +65,7 @@ it as root on the node itself. For containers of other runtimes it shows only wh
 containerd and the kernel report.
 
 A command that fails prints the reason and exits with status 1. doctor has exit statuses of
-its own (see doctor --help). No command but upgrade changes anything.`,
+its own (see doctor --help). No command but sleep, wake and upgrade changes anything.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -73,6 +73,6 @@ its own (see doctor --help). No command but upgrade changes anything.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o.Bind(cmd)
-	cmd.AddCommand(view.Ps(o), view.Inspect(o), view.Stacks(o), doctor.Command(o), top.Command(o), upgrade.Command(o))
+	cmd.AddCommand(view.Ps(o), view.Inspect(o), view.Stacks(o), view.Sleep(o), view.Wake(o), doctor.Command(o), top.Command(o), upgrade.Command(o))
 	return cmd
 }

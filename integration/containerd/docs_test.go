@@ -109,6 +109,11 @@ func judgeAsDocumented(
 	return os.ReadFile(filepath.Join(verdicts, "judge:e1.json"))
 }
 
+func TestDocs_IdleRuns(t *testing.T) {
+	harness.OursOnly(t, "containers that sleep")
+	newEnv(t).runExamples("idle.md")
+}
+
 func TestDocs_ExecutorsJudgesInGo(t *testing.T) {
 	source, err := os.ReadFile("docs_test.go")
 	harness.Must(t, err)

@@ -40,6 +40,8 @@ type Part struct {
 	Inspect    func(*inspect.ContainerInfo)
 	// Record returns CleanUp's JSON record. It is called before Prepare, and again after Created.
 	Record func() any
+	// Sleeper freezes the container while nobody uses it.
+	Sleeper process.Sleeper
 	// State is what a successor of this program has to know to undo what Hook did; nil: nothing.
 	State State
 

@@ -56,6 +56,7 @@ type ContainerInfo struct {
 	Cgroup      string            `json:"cgroup,omitempty"` // absolute path; on cgroup v1 that of one controller
 	CPUSet      *CPUSet           `json:"cpuset,omitempty"` // none: it follows no source
 	Notify      *Notify           `json:"notify,omitempty"` // none: start does not wait until it is ready
+	Idle        *Idle             `json:"idle,omitempty"`   // none: it does not sleep
 	HostRootfs  []HostDirectory   `json:"host_rootfs,omitempty"`
 	Settings    []Setting         `json:"settings"`
 	Execs       Execs             `json:"execs"`
@@ -98,6 +99,16 @@ type Notify struct {
 	Ready  bool   `json:"ready"`
 	Status string `json:"status,omitempty"`
 	Errno  int    `json:"errno,omitempty"`
+}
+
+// Idle is the sleep of a container (docs/idle.md).
+type Idle struct {
+	After  string            `json:"after"` // time without use
+	Asleep bool              `json:"asleep"`
+	Since  time.Time         `json:"since,omitzero"` // while it sleeps
+	Slept  uint64            `json:"slept"`          // how often
+	Woken  map[string]uint64 `json:"woken"`          // how often, for each reason
+	Freed  uint64            `json:"freed"`          // bytes given back the last time
 }
 
 // HostDirectory is a directory or a file of the host in a container.

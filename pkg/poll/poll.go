@@ -28,6 +28,7 @@ type poller struct {
 
 type watch struct {
 	f    func()
+	fd   int
 	once bool
 }
 
@@ -48,17 +49,17 @@ var shared = sync.OnceValues(func() (*poller, error) {
 	return p, nil
 })
 
-// Once calls f on a goroutine of its own as soon as fd can be read. Until then fd must stay open.
-func Once(fd int, f func()) error {
-	_, err := add(fd, unix.EPOLLIN, watch{func() { go f() }, true})
-	return err
+// Once calls f on a goroutine of its own as soon as fd can be read, unless stop comes before. Until then fd must stay
+// open.
+func Once(fd int, f func()) (stop func(), err error) {
+	return add(fd, unix.EPOLLIN, watch{func() { go f() }, fd, true})
 }
 
 // OnDeath calls f on a goroutine of its own once p has exited. f must wait for p, which nobody does before; it has to
 // wait longer if p cannot be watched.
 func OnDeath(p *os.Process, f func()) {
 	var failed error
-	err := p.WithHandle(func(fd uintptr) { failed = Once(int(fd), f) })
+	err := p.WithHandle(func(fd uintptr) { _, failed = Once(int(fd), f) })
 	if err != nil || failed != nil {
 		go f() // of which the owner of p knows
 	}
@@ -67,7 +68,7 @@ func OnDeath(p *os.Process, f func()) {
 // Each calls f for each of the events of fd (epoll(7), EPOLLET) until stop, which must come before fd is closed. None
 // begins after stop has returned. f must return at once, and must not call this package.
 func Each(fd int, events uint32, f func()) (stop func(), err error) {
-	return add(fd, events, watch{f, false})
+	return add(fd, events, watch{f, fd, false})
 }
 
 func add(fd int, events uint32, w watch) (stop func(), err error) {
@@ -91,8 +92,22 @@ func add(fd int, events uint32, w watch) (stop func(), err error) {
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.watches, id)
+		p.endLocked(id)
 	}, nil
+}
+
+// endLocked ends a watch, if it has not ended, so that its descriptor can have another one.
+//
+// +checklocks:p.mu
+func (p *poller) endLocked(id int64) {
+	w, ok := p.watches[id]
+	if !ok {
+		return
+	}
+	delete(p.watches, id)
+	_ = p.conn.Control(func(poller uintptr) {
+		_ = unix.EpollCtl(int(poller), unix.EPOLL_CTL_DEL, w.fd, nil) // it fails only for a descriptor that is closed
+	})
 }
 
 func (p *poller) run() {
@@ -118,7 +133,7 @@ func (p *poller) handle(id int64) {
 		return
 	}
 	if w.once {
-		delete(p.watches, id)
+		p.endLocked(id)
 	}
 	w.f()
 }

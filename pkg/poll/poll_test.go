@@ -73,7 +73,7 @@ func TestOnDeath_OfAProcessThatIsGone(t *testing.T) {
 
 func TestOnce_RefusesWhatCannotBeWatched(t *testing.T) {
 	t.Parallel()
-	if err := poll.Once(-1, func() { t.Error("called for no descriptor") }); err == nil {
+	if _, err := poll.Once(-1, func() { t.Error("called for no descriptor") }); err == nil {
 		t.Error("descriptor -1 is watched")
 	}
 }
@@ -100,7 +100,7 @@ func TestEach_CallsForEachEventUntilStop(t *testing.T) {
 	stop()
 	stopped.Store(true)
 	signal(t, fd)
-	if err := poll.Once(other, func() { called <- struct{}{} }); err != nil {
+	if _, err := poll.Once(other, func() { called <- struct{}{} }); err != nil {
 		t.Fatal(err)
 	}
 	signal(t, other)

@@ -39,6 +39,8 @@ type Container struct {
 	execsStarted atomic.Uint64
 	frozen       *frozen // while the container is: see Freeze
 
+	unpause func() // ends the use of the container by its pause; guarded by the operation lock of init
+
 	checkpointed atomic.Bool // a Checkpoint that ends all processes is under way, or has succeeded
 
 	mu sync.Mutex
@@ -241,6 +243,7 @@ func (c *Container) Execs() map[int]string {
 // KillAll sends sig to every process of the container. After SIGKILL it waits until no process is left in the cgroup,
 // for remainingTimeout at most. One in uninterruptible sleep may remain; its exit will tell when it has ended.
 func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error) {
+	defer c.use(UseSignal)()
 	if c.init.Pid() == 0 {
 		return c.init.Kill(sig) // it may be being restored
 	}

@@ -40,6 +40,7 @@ func (p *Process) DeleteExec(ctx context.Context) (Status, error) {
 // Delete removes a container whose init has exited or was never started; one that was not started is killed first, and
 // a restore under way is ended. A failed Delete can be retried.
 func (c *Container) Delete(ctx context.Context) (Status, error) {
+	defer c.use(UseSignal)()
 	if err := c.init.lockDelete(ctx); err != nil {
 		return Status{}, err
 	}

@@ -40,6 +40,7 @@ func (p *Process) await() {
 	}
 	if p.execID != "" && !published {
 		p.container.exits.leave()
+		p.unuse()
 	}
 	p.drain(p.draining)
 }

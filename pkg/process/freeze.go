@@ -21,6 +21,7 @@ const startTimeout = 10 * time.Second
 // exclusively calls act for op, which freezes or thaws, with the operations of init locked and starts of execs
 // excluded.
 func (c *Container) exclusively(ctx context.Context, op Op, act func() error) error {
+	defer c.use(UseChange)()
 	if err := c.init.lockOp(ctx, op); err != nil {
 		return err
 	}
@@ -51,6 +52,7 @@ func (c *Container) Pause(ctx context.Context) error {
 			return err
 		}
 		c.init.commit(OpFreeze)
+		c.unpause = c.use(UsePause)
 		c.events.Put(event.TaskPaused{ContainerID: c.ID()})
 		if c.init.wasKilled() {
 			return c.runtime.Resume()
@@ -66,6 +68,9 @@ func (c *Container) Resume(ctx context.Context) error {
 			return err
 		}
 		c.init.commit(OpResume)
+		if c.unpause != nil {
+			c.unpause()
+		}
 		c.events.Put(event.TaskResumed{ContainerID: c.ID()})
 		return nil
 	})
@@ -73,6 +78,7 @@ func (c *Container) Resume(ctx context.Context) error {
 
 // Update changes the resources that r names.
 func (c *Container) Update(ctx context.Context, r *specs.LinuxResources) error {
+	defer c.use(UseChange)()
 	if err := c.init.lockOp(ctx, OpUpdate); err != nil {
 		return err
 	}

@@ -233,13 +233,16 @@ func Restore(
 	}
 	begins = append(begins, begin)
 	return c, func() {
-		for _, begin := range begins {
-			begin()
-		}
 		for _, h := range c.config.Hooks {
 			if r, ok := h.(Resumer); ok {
 				r.Resumed(c.runtime)
 			}
+		}
+		if c.init.Status().State == Paused {
+			c.unpause = c.use(UsePause)
+		}
+		for _, begin := range begins {
+			begin()
 		}
 	}, nil
 }
@@ -316,6 +319,9 @@ func (c *Container) restore(l *handover.Loader, s processState) (p *Process, beg
 	return p, func() {
 		copyStreams()
 		p.resumeLimits(s.Begun, s.Over)
+		if s.ExecID != "" && s.State != Stopped {
+			p.unuse = c.use(UseExec)
+		}
 		p.handle.OnEnd(p.await)
 	}, nil
 }
@@ -327,7 +333,7 @@ func (p *Process) restoreStreams(l *handover.Loader, s processState) (begin func
 	if s.Streams == nil {
 		return func() {}, nil
 	}
-	io := s.IO
+	io := p.io
 	if s.State == Stopped && io.KeepUnread > 0 { // the time runs since the exit
 		io.KeepUnread = max(io.KeepUnread-time.Since(s.Exit.At), 1)
 	}

@@ -40,6 +40,8 @@ type Process struct {
 	// +checklocks:ioLock
 	asked asked // operations on the streams that came before these
 
+	unuse func() // ends the use of the container by an exec that runs; set before await
+
 	mu      sync.Mutex
 	state   State          // +checklocksignore: nextLocked
 	handle  Handle         // nil before the process exists: for an exec, or an init to be restored, before Start
@@ -55,6 +57,9 @@ func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Confi
 	killed, kill := context.WithCancelCause(context.Background())
 	if l != nil {
 		io.MaxOutput = l.Output
+	}
+	if c.config.Sleeper != nil {
+		io.Input = func() { c.use(UseInput)() }
 	}
 	return &Process{
 		container: c, execID: execID, spec: spec, io: io, limits: l,
@@ -99,6 +104,7 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 // starts after it. The thaw only writes to the cgroup, since the runtime may be busy with a Pause. SIGKILL also aborts
 // the Start of an exec, or a restore, that is under way. If the program already runs, it is killed as usual.
 func (p *Process) Kill(sig syscall.Signal) error {
+	defer p.container.use(UseSignal)()
 	op := OpSignal
 	if sig == syscall.SIGKILL {
 		op = OpKill
@@ -162,6 +168,7 @@ func (a asked) apply(s *stdio.Streams) (err error) {
 // askStreams has the streams do what is asked for op, if the state table allows it: now, or in runs if there are none
 // yet.
 func (p *Process) askStreams(op Op, a asked) error {
+	defer p.container.use(UseInput)()
 	p.ioLock.Lock()
 	defer p.ioLock.Unlock()
 	if err := p.check(op); err != nil {

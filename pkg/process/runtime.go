@@ -116,8 +116,9 @@ type Config struct {
 	Stop       Stop          // of a running container that is removed from disk; the zero value kills it
 	Files      []*os.File    // init's, from descriptor 3 on
 	Hooks      []Hook
-	Record     Record `json:"-"`
-	CPUSet     CPUSet `json:"-"` // nil for a container that follows no other cgroup
+	Record     Record  `json:"-"`
+	CPUSet     CPUSet  `json:"-"` // nil for a container that follows no other cgroup
+	Sleeper    Sleeper `json:"-"` // nil for a container that never sleeps
 	Options
 }
 

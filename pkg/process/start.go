@@ -31,11 +31,18 @@ func (p *Process) Start(ctx context.Context) error {
 		return err
 	}
 	defer p.unlockOp()
+	if p.execID == "" {
+		defer p.container.use(UseStart)() // the first one, with whose end the time without use begins
+	}
 	if p.execID == "" && !p.container.Restored() {
 		return p.startInit(ctx)
 	}
 	if err := p.tryCommit(OpStart); err != nil {
 		return err
+	}
+	p.unuse = func() {}
+	if p.execID != "" {
+		p.unuse = p.container.use(UseExec)
 	}
 	defer p.startEnded()
 	ctx, cancel := withEnd(ctx, p.killed)
@@ -45,6 +52,7 @@ func (p *Process) Start(ctx context.Context) error {
 		start = p.restore
 	}
 	if err := start(ctx); err != nil {
+		p.unuse()
 		return p.wrap(err)
 	}
 	p.handle.OnEnd(p.await)

@@ -54,8 +54,25 @@ type inspectService struct {
 func (s *inspectService) methods() map[string]ttrpc.Method {
 	return map[string]ttrpc.Method{
 		"Inspect": encodedMethod(s.Inspect), "Stacks": encodedMethod(s.Stacks), UpgradeMethod: encodedMethod(s.Upgrade),
-		bootstrap.JoinMethod: encodedMethod(s.Join),
+		bootstrap.JoinMethod: encodedMethod(s.Join), "Sleep": encodedMethod(s.Sleep), "Wake": encodedMethod(s.Wake),
 	}
+}
+
+func (s *inspectService) Sleep(_ context.Context, id string, _ []byte) ([]byte, error) {
+	c, err := s.group.Of(id).Tasks.Container(id)
+	if err != nil {
+		return nil, err
+	}
+	return nil, c.Sleep()
+}
+
+func (s *inspectService) Wake(_ context.Context, id string, _ []byte) ([]byte, error) {
+	c, err := s.group.Of(id).Tasks.Container(id)
+	if err != nil {
+		return nil, err
+	}
+	c.Wake()
+	return nil, nil
 }
 
 // Join takes a container or a pod for which start was called.

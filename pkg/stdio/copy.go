@@ -49,6 +49,7 @@ type copier struct {
 	source    io.Closer       // from and what belongs to it
 	ended     chan struct{}   // closed once, when run returns
 	pause     *pause          // of the Streams
+	before    func()          // is called before bytes are passed on; nil for nothing
 	rest      []byte          // bytes that the former program had taken and not passed on
 
 	reading sync.Mutex   // held during each read and count of the source, so that taken and the count are consistent
@@ -93,6 +94,9 @@ func (c *copier) copy() error {
 		}
 		if err != nil {
 			return err
+		}
+		if c.before != nil {
+			c.before()
 		}
 		over := int64(0)
 		if c.maxOutput > 0 {

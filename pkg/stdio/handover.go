@@ -292,7 +292,7 @@ func Restore(l *handover.Loader, state *State, c Config) (_ *Streams, begin func
 		}
 	}
 	if saved := state.Stdin; saved != nil && s.input != nil {
-		s.stdin = &copier{name: "stdin", from: s.input.pipeEnd, source: s.input, to: s.inPipe}
+		s.stdin = &copier{name: "stdin", from: s.input.pipeEnd, source: s.input, to: s.inPipe, before: s.beforeIn}
 		if c.Terminal {
 			s.stdin.to = &terminalInput{master: s.master, last: saved.Last}
 		}

@@ -48,6 +48,8 @@ type Config struct {
 	ID         string        // CONTAINER_ID of a logging binary: of the container or the exec, as with the runc shim
 	Host       *Host         `json:"-"` // serves logging binaries; without it these are errdefs.ErrNotImplemented
 
+	Input func() `json:"-"` // is called before stdin is passed on; nil for nothing
+
 	readersLater bool // for tests whose readers come after Open, which does not wait for them
 }
 
@@ -85,6 +87,7 @@ type Streams struct {
 	closing    sync.Once
 	resizing   sync.Mutex // held while the kernel is asked to set the size of the terminal
 	keepUnread time.Duration
+	beforeIn   func() // Config.Input, or nil
 	pause      *pause
 
 	// These are set by Open. What is nil does not exist.
@@ -152,7 +155,7 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 }
 
 func newStreams(logger *log.Entry, c Config) *Streams {
-	s := &Streams{logger: logger, keepUnread: c.KeepUnread, pause: newPause()}
+	s := &Streams{logger: logger, keepUnread: c.KeepUnread, beforeIn: c.Input, pause: newPause()}
 	s.kept, s.release = context.WithCancelCause(context.Background())
 	return s
 }
@@ -261,7 +264,7 @@ func (s *Streams) OpenStdin() error {
 	if s.terminal != nil {
 		to = &terminalInput{master: s.master}
 	}
-	s.stdin = &copier{name: "stdin", from: s.input.pipeEnd, source: s.input, to: to}
+	s.stdin = &copier{name: "stdin", from: s.input.pipeEnd, source: s.input, to: to, before: s.beforeIn}
 	s.copy(s.stdin)
 	return nil
 }

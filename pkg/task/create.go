@@ -182,6 +182,9 @@ func (c *Task) hook(config *process.Config) {
 	}
 	for _, p := range c.parts {
 		config.Hooks = append(config.Hooks, p)
+		if p.Sleeper != nil {
+			config.Sleeper = p.Sleeper
+		}
 	}
 }
 

@@ -265,7 +265,7 @@ func (s *shimState) inspect(ctx context.Context) error {
 
 func (c *container) take(a *inspect.ContainerInfo) {
 	c.State, c.Pid, c.cgroup = State(a.State), a.Pid, a.Cgroup
-	c.Execs, c.ExecsStarted, c.ExecsKnown = a.Execs.Known, a.Execs.Started, true
+	c.Execs, c.ExecsStarted, c.ExecsKnown, c.Idle = a.Execs.Known, a.Execs.Started, true, a.Idle
 	if a.Exit != nil {
 		c.ExitStatus = uint32(a.Exit.Status)
 	}

@@ -76,6 +76,7 @@ type Container struct {
 	Usage  measure.Usage   `json:"usage"`
 	Rates  *Rates          `json:"rates,omitempty"`  // nil: there is no earlier snapshot
 	CPUSet *inspect.CPUSet `json:"cpuset,omitempty"` // nil: it follows no source
+	Idle   *inspect.Idle   `json:"idle,omitempty"`   // nil: it does not sleep
 	Error  string          `json:"error,omitempty"`  // why something is not known
 }
 

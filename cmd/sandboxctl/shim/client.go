@@ -132,6 +132,17 @@ func (c *Client) Stacks(ctx context.Context) (text string, err error) {
 	return text, err
 }
 
+// Sleep puts a container to sleep, and Wake wakes it (docs/idle.md). The error of a shim that does not know this is
+// errdefs.ErrNotImplemented.
+func (c *Client) Sleep(ctx context.Context, containerID string) error {
+	return c.own(ctx, "Sleep", []any{containerID})
+}
+
+// Wake is the opposite of Sleep.
+func (c *Client) Wake(ctx context.Context, containerID string) error {
+	return c.own(ctx, "Wake", []any{containerID})
+}
+
 // Upgrade has the shim replace its program by the installed one, or only try it, and returns the version of the program
 // that answers. upgraded is false if the installed one runs already. The error of a shim that does not know this is
 // errdefs.ErrNotImplemented.

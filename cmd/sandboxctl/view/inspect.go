@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -167,6 +169,18 @@ func (p *printer) known(k *inspect.ContainerInfo, all bool) {
 			p.row("pinned", "it has a cpuset of its own meanwhile")
 		}
 		p.row("kept, since", "%s", s.Error)
+	}
+	if s := k.Idle; s != nil {
+		p.section("Idle")
+		since := "awake"
+		if s.Asleep {
+			since = "asleep since " + s.Since.Format(time.DateTime)
+		}
+		p.row("now", "%s", since)
+		p.row("slept", "%d times, %d bytes given back the last time", s.Slept, s.Freed)
+		for _, reason := range slices.Sorted(maps.Keys(s.Woken)) {
+			p.row("woken", "%d times by %s", s.Woken[reason], reason)
+		}
 	}
 	if s := k.Notify; s != nil {
 		p.section("Readiness")

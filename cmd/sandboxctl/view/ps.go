@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package view has the commands that ask once and print: ps, inspect, stacks.
+// Package view has the commands that ask once and print: ps, inspect, stacks; and sleep and wake.
 package view
 
 import (
@@ -18,6 +18,7 @@ import (
 
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
+	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
 
 // Ps lists containers.
@@ -94,7 +95,7 @@ func writeTable(w io.Writer, s *node.Snapshot, full bool) error {
 			if c.Name != c.ID {
 				name = cut(c.Name, idWidth) + " (" + cut(c.ID, shortID) + ")"
 			}
-			row(c.Namespace, pod, name, string(c.State), number(c.Pid), shim, version, execs(&c), memory(&c),
+			row(c.Namespace, pod, name, state(&c), number(c.Pid), shim, version, execs(&c), memory(&c),
 				cmp.Or(c.Usage.CPUs, "-"), source(&c), short(c.Runtime))
 			if c.Error != "" && c.Error != p.Shim.Error {
 				problems = append(problems, fmt.Sprintf("%s %s: %s", c.Namespace, c.ID, c.Error))
@@ -108,6 +109,14 @@ func writeTable(w io.Writer, s *node.Snapshot, full bool) error {
 		fmt.Fprintln(w, cli.Printable(problem))
 	}
 	return nil
+}
+
+// state is that of a container, or asleep for one that runs and sleeps.
+func state(c *node.Container) string {
+	if c.State == node.Running && c.Idle != nil && c.Idle.Asleep {
+		return "asleep"
+	}
+	return string(c.State)
 }
 
 func number(n int) string {
@@ -169,6 +178,61 @@ func Bytes(n uint64) string {
 	return fmt.Sprintf("%.0f%c", size, "KMGTP"[unit-1])
 }
 
+// ask asks the shim of a container or a sandbox.
+func ask(ctx context.Context, o *cli.Options, id string, question func(context.Context, *shim.Client, string) error) error {
+	n, err := o.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer n.Close() //nolint:errcheck // what was asked is answered
+	client, id, err := n.Dial(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	err = question(ctx, client, id)
+	switch {
+	case errdefs.IsNotImplemented(err):
+		return fmt.Errorf("%s: its shim is of another runtime, or older than this program", id)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s: its shim does not answer within %v", id, o.Timeout)
+	}
+	return err
+}
+
+// Sleep puts a container to sleep.
+func Sleep(o *cli.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "sleep ID",
+		Short: "Put a container to sleep at once",
+		Long: `Put a container that has the setting idle to sleep at once: it is frozen, and its memory
+is given back. With the item pod all containers of its pod sleep. It wakes by whatever
+needs it (docs/idle.md). It is an error if the container is used, by an exec for example.`,
+		Example: "  sandboxctl sleep web",
+		Args:    cli.OneID,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return ask(cmd.Context(), o, args[0], func(ctx context.Context, c *shim.Client, id string) error { return c.Sleep(ctx, id) })
+		},
+	}
+}
+
+// Wake wakes a container.
+func Wake(o *cli.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "wake ID",
+		Short: "Wake a container that sleeps",
+		Long: `Wake a container that sleeps (docs/idle.md). It sleeps again when nobody has used it for
+the time of its setting.`,
+		Example: "  sandboxctl wake web",
+		Args:    cli.OneID,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return ask(cmd.Context(), o, args[0], func(ctx context.Context, c *shim.Client, id string) error { return c.Wake(ctx, id) })
+		},
+	}
+}
+
 // Stacks prints the goroutines of a shim.
 func Stacks(o *cli.Options) *cobra.Command {
 	return &cobra.Command{
@@ -181,25 +245,12 @@ does neither until kill -CONT PID.`,
 		Example: "  sandboxctl stacks web | less",
 		Args:    cli.OneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := o.Open(cmd.Context())
-			if err != nil {
+			var text string
+			err := ask(cmd.Context(), o, args[0], func(ctx context.Context, c *shim.Client, _ string) (err error) {
+				text, err = c.Stacks(ctx)
 				return err
-			}
-			defer n.Close() //nolint:errcheck // what was asked is answered
-			client, id, err := n.Dial(cmd.Context(), args[0])
+			})
 			if err != nil {
-				return err
-			}
-			defer client.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), o.Timeout)
-			defer cancel()
-			text, err := client.Stacks(ctx)
-			switch {
-			case errdefs.IsNotImplemented(err):
-				return fmt.Errorf("%s: its shim is of another runtime, or older than this program", id)
-			case errors.Is(err, context.DeadlineExceeded):
-				return fmt.Errorf("%s: its shim does not answer within %v", id, o.Timeout)
-			case err != nil:
 				return err
 			}
 			if o.JSON() {

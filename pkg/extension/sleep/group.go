@@ -1,0 +1,316 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sleep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"sandbox.internal/shim/pkg/inspect"
+	"sandbox.internal/shim/pkg/poll"
+	"sandbox.internal/shim/pkg/process"
+)
+
+const (
+	// briefly is after how long a container that was woken for execs alone sleeps again: a probe is no use of it.
+	briefly = 500 * time.Millisecond
+	// retry is the time from a freeze that failed to the next try.
+	retry = time.Minute
+	// A container that has fallen asleep so often within a minute is awake for the whole time after each use.
+	flaps      = 20
+	flapWindow = time.Minute
+)
+
+// group is containers that sleep and wake together: one, or those of a pod. Its timer runs while nobody uses them.
+type group struct {
+	config config
+
+	mu sync.Mutex // held while they are frozen and thawed, so a use waits for that
+	// +checklocks:mu
+	members map[*hook]struct{}
+	// +checklocks:mu
+	uses int
+	// +checklocks:mu
+	timer *time.Timer // nil before the first use has ended
+	// +checklocks:mu
+	since time.Time // the end of the last use, or the last look at the CPU time; while asleep, the beginning of that
+	// +checklocks:mu
+	cpu time.Duration // used by then
+	// +checklocks:mu
+	brief bool // woken for execs alone since it slept
+	// +checklocks:mu
+	asleep bool
+	// +checklocks:mu
+	held int // times that the state is being saved: nothing changes meanwhile
+	// +checklocks:mu
+	stopReclaim context.CancelFunc // not nil while asleep
+	reclaiming  sync.WaitGroup
+	// +checklocks:mu
+	told told
+	// +checklocks:mu
+	slept []time.Time // of late
+	// +checklocks:mu
+	flapping bool // was said
+}
+
+// told is what people learn of a group.
+type told struct {
+	Asleep bool
+	Since  time.Time
+	Slept  uint64
+	Woken  map[string]uint64
+	Freed  uint64 // bytes, the last time
+}
+
+func newGroup(c config) *group {
+	return &group{config: c, members: map[*hook]struct{}{}, told: told{Woken: map[string]uint64{}}}
+}
+
+// use wakes the containers, and keeps them awake until done. reason is one of process.Use….
+func (g *group) use(h *hook, reason string) (done func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if reason != process.UseExec {
+		g.brief = false
+	}
+	g.wakeLocked(reason)
+	if _, ok := g.members[h]; !ok { // it is not created yet, or removed
+		return func() {}
+	}
+	g.uses++
+	h.uses++
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if _, ok := g.members[h]; !ok {
+			return // its uses have gone with it
+		}
+		h.uses--
+		g.endUsesLocked(1)
+	}
+}
+
+// +checklocks:g.mu
+func (g *group) endUsesLocked(n int) {
+	if g.uses -= n; g.uses > 0 || len(g.members) == 0 {
+		return
+	}
+	g.since, g.cpu = time.Now(), g.usedLocked()
+	wait := g.config.after
+	if g.brief && !g.flapping {
+		wait = min(wait, briefly)
+	}
+	g.armLocked(wait)
+}
+
+// +checklocks:g.mu
+func (g *group) armLocked(wait time.Duration) {
+	if g.timer == nil {
+		g.timer = time.AfterFunc(wait, g.look)
+		return
+	}
+	g.timer.Reset(wait)
+}
+
+// usedLocked is the CPU time of all. That of a container that is gone, and has no use for any, is left out.
+//
+// +checklocks:g.mu
+func (g *group) usedLocked() (sum time.Duration) {
+	for h := range g.members {
+		if u, err := h.runtime.Cgroup().Usage(); err == nil {
+			sum += u.CPU
+		}
+	}
+	return sum
+}
+
+// look puts them to sleep if they have been idle since the last one.
+func (g *group) look() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.uses > 0 || g.asleep || len(g.members) == 0 {
+		return
+	}
+	now, cpu := time.Now(), g.usedLocked()
+	idle := float64(cpu-g.cpu) <= g.config.cpu*float64(now.Sub(g.since))
+	g.since, g.cpu = now, cpu
+	if g.held > 0 || !idle {
+		g.brief = false
+		g.armLocked(g.config.after)
+		return
+	}
+	if err := g.sleepLocked(); err != nil {
+		log.L.WithError(err).Warn("an idle container stays awake")
+		g.armLocked(max(retry, g.config.after))
+	}
+}
+
+// sleepLocked freezes all, or none, and then gives their memory back.
+//
+// +checklocks:g.mu
+func (g *group) sleepLocked() error {
+	for h := range g.members {
+		if err := h.runtime.Pause(); err != nil {
+			return errors.Join(fmt.Errorf("freeze container %q: %w", h.id, err), g.thawLocked())
+		}
+	}
+	g.asleep, g.since, g.told.Asleep, g.told.Since = true, time.Now(), true, time.Now()
+	g.told.Slept++
+	g.boundLocked()
+	ctx, cancel := context.WithCancel(context.Background())
+	g.stopReclaim = cancel
+	if g.config.reclaim {
+		for h := range g.members {
+			g.reclaiming.Go(func() { g.reclaim(ctx, h) }) // ends by stopReclaim, and after reclaimTime
+		}
+	}
+	g.watchLocked()
+	return nil
+}
+
+// watchLocked wakes them by a connection to one of their sockets.
+//
+// +checklocks:g.mu
+func (g *group) watchLocked() {
+	for h := range g.members {
+		for _, s := range h.sockets {
+			stop, err := poll.Once(int(s.Fd()), func() { g.use(h, process.UseConnection)() })
+			if err != nil {
+				log.L.WithError(err).WithField("container", h.id).Error("no connection wakes the container")
+				continue
+			}
+			h.unwatch = append(h.unwatch, stop)
+		}
+	}
+}
+
+// boundLocked counts how often they have slept of late.
+//
+// +checklocks:g.mu
+func (g *group) boundLocked() {
+	now := time.Now()
+	for len(g.slept) > 0 && now.Sub(g.slept[0]) > flapWindow {
+		g.slept = g.slept[1:]
+	}
+	g.slept = append(g.slept, now)
+	if was := g.flapping; len(g.slept) >= flaps && !was {
+		g.flapping = true
+		log.L.WithField("containers", len(g.members)).
+			Warnf("slept %d times within %v, mostly for an exec: from now on only %v after the last one", flaps, flapWindow, g.config.after)
+	}
+}
+
+// wakeLocked thaws all that sleep. If that fails, they are tried again by the next use.
+//
+// +checklocks:g.mu
+func (g *group) wakeLocked(reason string) {
+	if !g.asleep {
+		return
+	}
+	g.stopReclaim()
+	if err := g.thawLocked(); err != nil {
+		log.L.WithError(err).Error("wake")
+		return
+	}
+	for h := range g.members {
+		for _, stop := range h.unwatch {
+			stop()
+		}
+		h.unwatch = nil
+	}
+	g.asleep, g.told.Asleep, g.told.Since = false, false, time.Now()
+	g.brief = reason == process.UseExec
+	g.told.Woken[reason]++
+}
+
+// +checklocks:g.mu
+func (g *group) thawLocked() error {
+	var errs []error
+	for h := range g.members {
+		if err := h.runtime.Resume(); err != nil && h.runtime.Cgroup().Exists() {
+			errs = append(errs, fmt.Errorf("thaw container %q: %w", h.id, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sleep puts them to sleep at once.
+func (g *group) sleep() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.asleep:
+		return nil
+	case g.uses > 0:
+		return fmt.Errorf("sleep: an exec or a request is under way, or it is paused: %w", errdefs.ErrFailedPrecondition)
+	case g.held > 0 || len(g.members) == 0 || g.timer == nil:
+		return fmt.Errorf("sleep: it does not run: %w", errdefs.ErrFailedPrecondition)
+	}
+	g.timer.Stop()
+	err := g.sleepLocked()
+	if err != nil {
+		g.armLocked(g.config.after)
+	}
+	return err
+}
+
+// add adds a container that exists.
+func (g *group) add(h *hook) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.wakeLocked(process.UseStart)
+	g.members[h] = struct{}{}
+}
+
+// remove forgets a container that is gone.
+func (g *group) remove(h *hook) (empty bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, ok := g.members[h]; !ok {
+		return len(g.members) == 0
+	}
+	for _, stop := range h.unwatch {
+		stop()
+	}
+	delete(g.members, h)
+	g.endUsesLocked(h.uses)
+	if len(g.members) == 0 {
+		if g.timer != nil {
+			g.timer.Stop()
+		}
+		if g.stopReclaim != nil {
+			g.stopReclaim()
+		}
+	}
+	return len(g.members) == 0
+}
+
+func (g *group) inspect() *inspect.Idle {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := inspect.Idle{After: g.config.after.String(), Asleep: g.told.Asleep, Slept: g.told.Slept, Freed: g.told.Freed,
+		Woken: maps.Clone(g.told.Woken)}
+	if g.told.Asleep {
+		i.Since = g.told.Since
+	}
+	return &i
+}
+
+// closeAll closes the sockets of a container.
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // only watched
+	}
+}

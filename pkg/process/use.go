@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"fmt"
+
+	"github.com/containerd/errdefs"
+)
+
+// Reasons of a use.
+const (
+	UseStart      = "start"      // of init
+	UseExec       = "exec"       // from its start to its exit
+	UseSignal     = "signal"     // SIGKILL too: on cgroup v1 a frozen process does not die
+	UseInput      = "input"      // bytes or the end of stdin, or another size of the terminal
+	UseChange     = "change"     // an update or a checkpoint
+	UsePause      = "pause"      // from Pause to Resume, or the end of the container
+	UseConnection = "connection" // to a socket that the container listens on
+	UseRequest    = "request"    // by a person
+)
+
+// Sleeper freezes a container that nobody uses, and keeps that from everybody: its state is Running.
+type Sleeper interface {
+	// Use wakes the container, and keeps it awake until done, which is called once.
+	Use(reason string) (done func())
+	// Sleep puts it to sleep at once, if it is not used.
+	Sleep() error
+}
+
+// Sleep puts the container to sleep at once. One that is used, or that never sleeps, gives errdefs.ErrFailedPrecondition.
+func (c *Container) Sleep() (err error) {
+	if c.config.Sleeper == nil {
+		err = fmt.Errorf("sleep: the container has no setting idle: %w", errdefs.ErrFailedPrecondition)
+	} else if state := c.init.Status().State; state != Running {
+		err = fmt.Errorf("sleep: the container is %v: %w", state, errdefs.ErrFailedPrecondition)
+	} else {
+		err = c.config.Sleeper.Sleep()
+	}
+	if err != nil {
+		return c.init.wrap(err)
+	}
+	return nil
+}
+
+// Wake wakes the container if it sleeps.
+func (c *Container) Wake() { c.use(UseRequest)() }
+
+// use is Use of the container's Sleeper.
+func (c *Container) use(reason string) (done func()) {
+	if c.config.Sleeper == nil {
+		return func() {}
+	}
+	return c.config.Sleeper.Use(reason)
+}
