@@ -24,7 +24,7 @@ type group struct {
 func groups() []group {
 	return append([]group{
 		idleGroup(), runGroup(), podGroup(), execGroup(), podExecGroup(), limitsGroup(), statsGroup(), startGroup(),
-		crowdGroup(), densityGroup(), neighboursGroup(), stormGroup(), upgradeGroup(),
+		crowdGroup(), densityGroup(), neighboursGroup(), sleepGroup(), stormGroup(), upgradeGroup(),
 		prewarmGroup(), hostGroup(), criGroup(), cpusetGroup(), binaryGroup(),
 	}, confinedGroups()...)
 }

@@ -31,22 +31,9 @@ const ticks = `exec 3<&0; cat <&3 >/in & trap 'exit 0' TERM; while :; do echo x 
 // frozen reports whether the processes of a container are.
 func (t *task) frozen() bool {
 	t.e.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", t.Pid()))
-	t.e.must(err, "cgroups of the container")
-	for line := range strings.Lines(string(text)) {
-		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if f[1] == "freezer" {
-			state, err := os.ReadFile("/sys/fs/cgroup/freezer" + f[2] + "/freezer.state")
-			t.e.must(err, "freezer")
-			return strings.TrimSpace(string(state)) == "FROZEN"
-		}
-		if f[0] == "0" && harness.CgroupMode() == "v2" {
-			state, err := os.ReadFile("/sys/fs/cgroup" + f[2] + "/cgroup.events")
-			t.e.must(err, "cgroup.events")
-			return strings.Contains(string(state), "frozen 1")
-		}
-	}
-	return false
+	is, err := harness.Frozen(int(t.Pid()))
+	t.e.must(err, "freezer")
+	return is
 }
 
 // awaitSleep returns when the container sleeps.

@@ -190,3 +190,23 @@ func LoopbackUp() error {
 	}
 	return nil
 }
+
+// Frozen reports whether the cgroup of a process is.
+func Frozen(pid int) (bool, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return false, err
+	}
+	for line := range strings.Lines(string(text)) { // see cgroups(7): the number, the controllers, the path
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		file, frozen := "/sys/fs/cgroup/freezer"+f[2]+"/freezer.state", "FROZEN"
+		if f[0] == "0" && CgroupMode() == "v2" {
+			file, frozen = "/sys/fs/cgroup"+f[2]+"/cgroup.events", "frozen 1"
+		} else if f[1] != "freezer" {
+			continue
+		}
+		state, err := os.ReadFile(file)
+		return strings.Contains(string(state), frozen), err
+	}
+	return false, fmt.Errorf("process %d has no freezer", pid)
+}

@@ -94,6 +94,14 @@ const (
 	Dead    State = "dead"
 )
 
+// Shown is the state for people: asleep for a container that runs and sleeps.
+func (c *Container) Shown() string {
+	if c.State == Running && c.Idle != nil && c.Idle.Asleep {
+		return "asleep"
+	}
+	return string(c.State)
+}
+
 // livingPid returns the pid of a container's first process, or 0 if that is not known to run: the kernel may have given
 // the pid of one that has ended to another process.
 func (c *Container) livingPid() int {

@@ -125,7 +125,7 @@ func (r *row) shimText() string {
 func (r *row) has(text string) bool {
 	return slices.ContainsFunc([]string{r.Name, r.ID, r.Namespace}, func(s string) bool {
 		return strings.Contains(strings.ToLower(s), text)
-	}) || text == string(r.State) || text == r.runtime()
+	}) || text == r.Shown() || text == r.runtime()
 }
 
 // column of the table. It is sorted by its number, the most first, or by its text.
@@ -153,7 +153,7 @@ var columns = []column{
 	{"THR%", 5, 0, nil, func(r *row) (float64, bool) { return r.rates.Throttled, !r.Usage.Unknown.Throttling }, percent},
 	{"CPUS", 7, 0, func(r *row) string { return cmp.Or(r.Usage.CPUs, "-") }, nil, nil},
 	{"SHIM", 14, 100, (*row).shimText, nil, nil},
-	{"STATE", 8, 140, func(r *row) string { return cmp.Or(string(r.State), "-") }, nil, nil},
+	{"STATE", 8, 140, func(r *row) string { return cmp.Or(r.Shown(), "-") }, nil, nil},
 	{"SOURCE", 20, 120, func(r *row) string { return cmp.Or(r.source, "-") }, nil, nil},
 	{"NAMESPACE", 12, 160, func(r *row) string { return r.Namespace }, nil, nil},
 }

@@ -174,7 +174,7 @@ func (m *model) detail() string {
 		text += " " + size(float64(r.shim.RSS))
 	}
 	if r.State != "" {
-		text += "  " + string(r.State)
+		text += "  " + r.Shown()
 	}
 	if r.Usage.CPUs != "" {
 		text += "  cpus " + r.Usage.CPUs

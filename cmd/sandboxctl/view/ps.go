@@ -95,7 +95,7 @@ func writeTable(w io.Writer, s *node.Snapshot, full bool) error {
 			if c.Name != c.ID {
 				name = cut(c.Name, idWidth) + " (" + cut(c.ID, shortID) + ")"
 			}
-			row(c.Namespace, pod, name, state(&c), number(c.Pid), shim, version, execs(&c), memory(&c),
+			row(c.Namespace, pod, name, c.Shown(), number(c.Pid), shim, version, execs(&c), memory(&c),
 				cmp.Or(c.Usage.CPUs, "-"), source(&c), short(c.Runtime))
 			if c.Error != "" && c.Error != p.Shim.Error {
 				problems = append(problems, fmt.Sprintf("%s %s: %s", c.Namespace, c.ID, c.Error))
@@ -109,14 +109,6 @@ func writeTable(w io.Writer, s *node.Snapshot, full bool) error {
 		fmt.Fprintln(w, cli.Printable(problem))
 	}
 	return nil
-}
-
-// state is that of a container, or asleep for one that runs and sleeps.
-func state(c *node.Container) string {
-	if c.State == node.Running && c.Idle != nil && c.Idle.Asleep {
-		return "asleep"
-	}
-	return string(c.State)
 }
 
 func number(n int) string {
