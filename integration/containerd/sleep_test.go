@@ -278,3 +278,33 @@ func TestSleep_ByHand(t *testing.T) {
 	c.kill()
 	plain.kill()
 }
+
+// Pages of files go, whatever the version of cgroups is.
+func TestSleep_GivesMemoryBack(t *testing.T) {
+	harness.OursOnly(t, "containers that sleep")
+	e := newEnv(t)
+	const size = 64 << 20
+	c := e.run("c1", config{opts: idle("after=2s")}, "sh", "-c", "dd if=/dev/zero of=/big bs=1M count=64 2>/dev/null; sync; touch /written; exec sleep 1000")
+	c.file("/written")
+	before := c.memory()
+	if before < size/2 {
+		t.Skipf("CANNOT RUN HERE: a file of %d bytes takes %d bytes of memory", size, before)
+	}
+	c.awaitSleep()
+	harness.Eventually(t, "its memory is given back", func() error {
+		if now := c.memory(); now > before/10 {
+			return fmt.Errorf("it has %d bytes, and had %d", now, before)
+		}
+		return nil
+	})
+	c.runExec("x", "cmp", "-n", "1000", "/big", "/dev/zero")
+	c.kill()
+}
+
+// memory returns the memory of the container's cgroup.
+func (t *task) memory() uint64 {
+	t.e.Helper()
+	usage, err := harness.MemoryOf(int(t.Pid()))
+	t.e.must(err, "memory of the container")
+	return usage
+}

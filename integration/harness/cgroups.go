@@ -193,20 +193,35 @@ func LoopbackUp() error {
 
 // Frozen reports whether the cgroup of a process is.
 func Frozen(pid int) (bool, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	text, err := fileOf(pid, "freezer", "freezer.state", "cgroup.events")
+	return strings.Contains(text, "FROZEN") || strings.Contains(text, "frozen 1"), err
+}
+
+// MemoryOf returns the memory of the cgroup of a process, in bytes.
+func MemoryOf(pid int) (uint64, error) {
+	text, err := fileOf(pid, "memory", "memory.usage_in_bytes", "memory.current")
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	for line := range strings.Lines(string(text)) { // see cgroups(7): the number, the controllers, the path
+	return strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+}
+
+// fileOf reads a file of the cgroup of a process, with the name that it has on v1 or on v2.
+func fileOf(pid int, controller, v1, v2 string) (string, error) {
+	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(list)) { // see cgroups(7): the number, the controllers, the path
 		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		file, frozen := "/sys/fs/cgroup/freezer"+f[2]+"/freezer.state", "FROZEN"
+		file := filepath.Join("/sys/fs/cgroup", controller, f[2], v1)
 		if f[0] == "0" && CgroupMode() == "v2" {
-			file, frozen = "/sys/fs/cgroup"+f[2]+"/cgroup.events", "frozen 1"
-		} else if f[1] != "freezer" {
+			file = filepath.Join("/sys/fs/cgroup", f[2], v2)
+		} else if !slices.Contains(strings.Split(f[1], ","), controller) {
 			continue
 		}
-		state, err := os.ReadFile(file)
-		return strings.Contains(string(state), frozen), err
+		text, err := os.ReadFile(file)
+		return string(text), err
 	}
-	return false, fmt.Errorf("process %d has no freezer", pid)
+	return "", fmt.Errorf("process %d is in no cgroup of %s", pid, controller)
 }
