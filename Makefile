@@ -198,10 +198,12 @@ nightly: ## all that CI leaves out, with one line for each part (root); takes a 
 
 # All that is tested of containers and pods, where 50 share a shim.
 .PHONY: test-shared
-# SHARED=1 has test-kubernetes, conformance and sweep run with many pods in a shim, by the default configuration file.
-SHAREDFILE := /etc/containerd-shim-sandbox-v1
-SHARING     = $(if $(SHARED),unshare -m sh -c 'mkdir -p $(SHAREDFILE) && mount -t tmpfs tmpfs $(SHAREDFILE) && \
-	echo "PodsPerShim = 50" >$(SHAREDFILE)/config.toml && exec "$$@"' sh)
+# CONFIG is the default configuration file of the shims of integration, campaign, test-kubernetes, conformance and sweep, such as
+# CONFIG='Idle = "after=1s,pod"'. SHARED=1 is CONFIG='PodsPerShim = 50'.
+CONFIG     ?= $(if $(SHARED),PodsPerShim = 50)
+CONFIGDIR  := /etc/containerd-shim-sandbox-v1
+CONFIGURED  = $(if $(CONFIG),unshare -m sh -c 'mkdir -p $(CONFIGDIR) && mount -t tmpfs tmpfs $(CONFIGDIR) && \
+	printf "%s\n" "$$0" >$(CONFIGDIR)/config.toml && exec "$$@"' '$(CONFIG)')
 
 test-shared: deps build ## containerd and CRI with PodsPerShim = 50 (root); RUN= chooses
 	@integration/cri/deps.sh
@@ -261,7 +263,7 @@ ifdef ON
 	$(if $(WRITE),$(if $(RUN),,cd integration; $(GO) test -count=1 ./kubernetes -from $(CURDIR)/bin/vm/$(LOG_$(ON))/log/kubernetes.md))
 else
 	cd integration; umask 022; SHIM_TEST_KUBERNETES=1 SHIM_BINARY=$(BINARY) \
-		$(SHARING) $(GO) test -count=1 -v -timeout 120m -parallel 4 -run '$(RUN)' ./kubernetes $(if $(WRITE),-update)
+		$(CONFIGURED) $(GO) test -count=1 -v -timeout 120m -parallel 4 -run '$(RUN)' ./kubernetes $(if $(WRITE),-update)
 endif
 
 # Each system call of an operation fails once, with each error: hours. Operations, calls and errors as in
@@ -274,7 +276,7 @@ JOBS   ?= 4
 .PHONY: sweep
 sweep: deps build ## make system calls of the shim fail, one after the other (root); OPS=, CALLS= and ERRORS= choose; SHARED=1
 	cd integration; umask 022; SHIM_BINARY=$(BINARY) SHIM_SWEEP_OPS=$(OPS) SHIM_SWEEP_CALLS=$(CALLS) SHIM_SWEEP_ERRORS=$(ERRORS) \
-		$(SHARING) $(GO) test -count=1 -timeout 24h -parallel $(JOBS) -run TestSweep ./fakecontainerd
+		$(CONFIGURED) $(GO) test -count=1 -timeout 24h -parallel $(JOBS) -run TestSweep ./fakecontainerd
 
 # Compiles tests and runs them on cgroup v2, in a virtual machine unless this machine is like that. LIMIT is how long each
 # package may take, 30m if it is empty. CPUS is how many the guest has: 4 by default, which tests of CPU sets need, and
@@ -425,7 +427,7 @@ bench-confined: vmbench ## execs under AppArmor and under SELinux beside others,
 
 conformance: deps build ## containerd's own client tests, this shim beside the runc shim (root); RUNTIMES= and REGEX= choose; SHARED=1
 	@integration/conformance/deps.sh
-	cd integration; SHIM_BINARY=$(BINARY) $(SHARING) $(GO) run ./conformance -runtimes '$(RUNTIMES)' -run '$(REGEX)' -logs $(CURDIR)/bin/conformance
+	cd integration; SHIM_BINARY=$(BINARY) $(CONFIGURED) $(GO) run ./conformance -runtimes '$(RUNTIMES)' -run '$(REGEX)' -logs $(CURDIR)/bin/conformance
 
 # CAMPAIGNFLAGS are those of integration/cmd/campaign. A run that WRITE=1 keeps is a line of
 # integration/campaign/results/totals.jsonl.
@@ -439,7 +441,7 @@ CAMPAIGNGUEST  = $(GO) run ./cmd/vmrun -timeout 12h -cpus $(or $(CPUS),2) $(if $
 	-rw $(CURDIR)/bin/campaign -rw $(RESULTS) \
 	-env SHIM_TEST_SLOWNESS=5 -env SHIM_TOOLS=/mnt -env SHIM_BINARY=/mnt/$(NAME) -env PATH=/mnt:$$PATH \
 	-- sh -c 'cp "$$0"/* $(BINARY) /mnt && exec "$$@"' "$$($(GO) run ./cmd/tools)"
-CAMPAIGNHERE   = $(if $(UNIFIED),unshare -m sh -c 'mount --rbind /sys/fs/cgroup/unified /sys/fs/cgroup && exec "$$@"' sh)
+CAMPAIGNHERE   = $(CONFIGURED) $(if $(UNIFIED),unshare -m sh -c 'mount --rbind /sys/fs/cgroup/unified /sys/fs/cgroup && exec "$$@"' sh)
 campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes; WRITE=1: a line of JSON into integration/campaign/results; ON=v2 or systemd; UNIFIED=1: here, on cgroup v2 alone
 	@integration/cri/deps.sh
 	$(if $(ON),@integration/vm/deps.sh)

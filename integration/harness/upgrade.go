@@ -165,11 +165,6 @@ func (c *Containerd) RemoveDeadSockets() {
 	}
 }
 
-// Socket is ShimSocket of a shim whose first container has no such annotation.
-func (c *Containerd) Socket(shim Proc) string {
-	return c.ShimSocket(flag(shim.Argv, "namespace"), flag(shim.Argv, "id"))
-}
-
 // Upgrade asks the shim at an address for the program that is installed.
 func Upgrade(ctx context.Context, address string, dryRun bool) (version string, upgraded bool, err error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(address, "unix://"))

@@ -51,7 +51,7 @@ func (s *session) upgradeShims() {
 	}
 	for _, shim := range shims {
 		s.Must(harness.Poll(func() error {
-			_, upgraded, err := harness.Upgrade(s.Context, s.Socket(shim), false)
+			_, upgraded, err := harness.Upgrade(s.Context, s.SocketOf(shim.Pid), false)
 			if err == nil && !upgraded {
 				err = errors.New("it runs the installed program")
 			}

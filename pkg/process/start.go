@@ -31,8 +31,8 @@ func (p *Process) Start(ctx context.Context) error {
 		return err
 	}
 	defer p.unlockOp()
-	if p.execID == "" {
-		defer p.container.use(UseStart)() // the first one, with whose end the time without use begins
+	if p.execID == "" { // with the end of this use the first time without any begins
+		defer func() { p.container.use(UseStart)() }() // a restored container cannot be used before
 	}
 	if p.execID == "" && !p.container.Restored() {
 		return p.startInit(ctx)

@@ -52,8 +52,7 @@ type group struct {
 	// +checklocks:mu
 	held int // times that the state is being saved: nothing changes meanwhile
 	// +checklocks:mu
-	stopReclaim context.CancelFunc // not nil while asleep
-	reclaiming  sync.WaitGroup
+	stopReclaim context.CancelFunc // not nil once it has slept
 	// +checklocks:mu
 	told told
 	// +checklocks:mu
@@ -173,7 +172,7 @@ func (g *group) sleepLocked() error {
 	g.stopReclaim = cancel
 	if g.config.reclaim {
 		for h := range g.members {
-			g.reclaiming.Go(func() { g.reclaim(ctx, h) }) // ends by stopReclaim, and after reclaimTime
+			go g.reclaim(ctx, h) // ends by stopReclaim, or after reclaimTime; on v1 when the kernel has done with it
 		}
 	}
 	g.watchLocked()
