@@ -100,6 +100,7 @@ func newShim(d bootstrap.Daemon, l idle.Listener, restored bool) *shim {
 		// containerd runs `delete` next, which takes a shim with a socket for a running one.
 		Ends:  func() { _ = l.Close() }, // tried again, and reported, by the caller
 		Quiet: func() { memory.Trim(); s.group.ShutdownAbandoned() },
+		Used:  memory.Use,
 	})
 	return s
 }

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quietGC is the GOGC of a shim that has been quiet: the smallest heap at which Go collects is that percentage of 4
-// MiB.
-const quietGC = 20
+// quietGC and usedGC are the GOGC of a shim that is quiet, and of one that is used again: the smallest heap at which Go
+// collects is that percentage of 4 MiB.
+const quietGC, usedGC = 20, 50
 
 // Memory is what this process can give back to the system (docs/decisions/0006-memory-of-a-shim.md).
 type Memory struct {
@@ -36,15 +36,13 @@ func OwnMemory() *Memory {
 	return &Memory{code: code}
 }
 
-// Trim gives garbage and the mapped pages of the program's file back. After the first call GOGC is lower, so that
-// garbage from periodic polls stays small. If an operator has set GOGC, Trim does not start the first collection.
+// Trim gives garbage and the mapped pages of the program's file back. After it GOGC is lower, so that garbage from
+// periodic polls stays small. If an operator has set GOGC, that stays, and Trim does not start the first collection.
 func (m *Memory) Trim() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	first := m.collected == 0 && os.Getenv("GOGC") == ""
-	if first {
-		debug.SetGCPercent(quietGC)
-	}
+	setGC(quietGC)
 	if first || collections() > m.collected {
 		debug.FreeOSMemory()
 		m.collected = collections()
@@ -53,6 +51,20 @@ func (m *Memory) Trim() {
 	// fails, more stays mapped, which does no harm.
 	for _, c := range m.code {
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, c[0], c[1], unix.MADV_DONTNEED)
+	}
+}
+
+// Use is called when the shim is used after a Trim.
+func (m *Memory) Use() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	setGC(usedGC)
+}
+
+// setGC sets GOGC, unless an operator has.
+func setGC(percent int) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
 	}
 }
 

@@ -50,7 +50,10 @@ func TestTrim_CollectsOnceUnlessAnOperatorSaysWhen(t *testing.T) {
 		if got := collections() > before; got != tt.collected {
 			t.Errorf("with GOGC=%q Trim collected: %t, want %t", tt.gogc, got, tt.collected)
 		}
-		debug.SetGCPercent(-1)
+		m.Use()
+		if got, want := debug.SetGCPercent(-1), map[bool]int{true: usedGC, false: -1}[tt.gogc == ""]; got != want {
+			t.Errorf("with GOGC=%q it is %d after a use, want %d", tt.gogc, got, want)
+		}
 		before = collections()
 		if m.Trim(); collections() > before {
 			t.Errorf("with GOGC=%q Trim collected again, want nothing: there is no new garbage", tt.gogc)

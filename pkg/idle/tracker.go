@@ -46,6 +46,7 @@ type Config struct {
 	Ends     func()          // the client is about to have the answer to Shutdown, and the shim ends
 	NoClient func()          // nobody has been connected for a while
 	Quiet    func()          // nobody has called for a while, polls apart; not again before the next call
+	Used     func()          // the first call after Quiet has come, polls apart
 }
 
 // Tracker counts the connections and calls of a ttrpc server: it is the server's Handshaker and its call interceptor.
@@ -65,6 +66,8 @@ type Tracker struct {
 	ends    int            // of these, those that end the shim, and wait for the others
 	// +checklocks:mu
 	quietTime time.Duration // of the next call
+	// +checklocks:mu
+	wasQuiet bool // since the last call
 	// +checklocks:mu
 	late func() // not nil once Drain has seen the last answer: called for each later call
 
@@ -92,7 +95,7 @@ func NewTracker(c Config) *Tracker {
 	})
 	t.quiet = time.AfterFunc(firstQuiet, func() {
 		t.mu.Lock()
-		t.quietTime = laterQuiet
+		t.quietTime, t.wasQuiet = laterQuiet, true
 		t.mu.Unlock()
 		t.Act(c.Quiet)
 	})
@@ -211,6 +214,12 @@ func (t *Tracker) Intercept(next ttrpc.UnaryServerInterceptor) ttrpc.UnaryServer
 
 // count adds n to the calls under way, unless Drain has seen the last one.
 func (t *Tracker) count(n int, method string, poll bool) (late func()) {
+	used := false
+	defer func() {
+		if used && t.config.Used != nil {
+			t.config.Used()
+		}
+	}()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.late == nil {
@@ -218,6 +227,7 @@ func (t *Tracker) count(n int, method string, poll bool) (late func()) {
 		t.methods[method] += n
 	}
 	if !poll {
+		used, t.wasQuiet = t.wasQuiet, false
 		t.quiet.Reset(t.quietTime)
 	}
 	t.changed.Broadcast()

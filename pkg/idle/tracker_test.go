@@ -305,7 +305,10 @@ func TestTracker_QuietOnceAfterTheLastCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		rested := make(chan time.Duration, 8)
-		tr := newTracker(Config{Quiet: func() { rested <- time.Since(begin) }})
+		var used []time.Duration
+		tr := newTracker(Config{
+			Quiet: func() { rested <- time.Since(begin) }, Used: func() { used = append(used, time.Since(begin)) },
+		})
 		defer tr.Stop()
 		call := tr.Intercept(func(context.Context, ttrpc.Unmarshaler, *ttrpc.UnaryServerInfo, ttrpc.Method) (any, error) {
 			time.Sleep(time.Second)
@@ -334,6 +337,9 @@ func TestTracker_QuietOnceAfterTheLastCall(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, rests); diff != "" {
 			t.Errorf("rests after (-want +got):\n%s", diff)
+		}
+		if len(used) != 1 || used[0] < time.Hour { // by the first call after the first rest that is no poll
+			t.Errorf("used after %v, want once, after an hour", used)
 		}
 	})
 }
