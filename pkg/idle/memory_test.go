@@ -40,6 +40,7 @@ func TestTrim_CollectsOnceUnlessAnOperatorSaysWhen(t *testing.T) {
 		gogc      string
 		collected bool
 	}{{"", true}, {"100", false}} {
+		debug.SetGCPercent(-1)
 		t.Setenv("GOGC", tt.gogc)
 		m := &Memory{}
 		if tt.gogc != "" {
