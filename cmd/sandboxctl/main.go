@@ -73,6 +73,7 @@ its own (see doctor --help). No command but sleep, wake and upgrade changes anyt
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o.Bind(cmd)
-	cmd.AddCommand(view.Ps(o), view.Inspect(o), view.Stacks(o), view.Sleep(o), view.Wake(o), doctor.Command(o), top.Command(o), upgrade.Command(o))
+	cmd.AddCommand(view.Ps(o), view.Inspect(o), view.Stacks(o), view.Sleep(o), view.Wake(o),
+		doctor.Command(o), top.Command(o), upgrade.Command(o))
 	return cmd
 }

@@ -166,9 +166,12 @@ func (b *bench) denseScale(ctx context.Context) error {
 }
 
 // phases times the creation of a container, an exec in it and its end.
-func (b *bench) phases(ctx context.Context, s *subject, opts ...containerd.NewContainerOpts) (took [3]float64, err error) {
+func (b *bench) phases(
+	ctx context.Context, s *subject, opts ...containerd.NewContainerOpts,
+) (took [3]float64, err error) {
 	var c *container
-	if took[0], err = timed(func() (err error) { c, err = s.run(ctx, b.id("phase"), opts...); return err }); err != nil {
+	took[0], err = timed(func() (err error) { c, err = s.run(ctx, b.id("phase"), opts...); return err })
+	if err != nil {
 		return took, err
 	}
 	process, err := probe(ctx, c)

@@ -24,7 +24,8 @@ const (
 func sleepGroup() group {
 	return group{
 		name: "sleep", about: "containers that sleep, which only our shim has", rows: []row{
-			{Name: rowAwake, Unit: "ms"}, {Name: rowSleeping, Unit: "ms"},
+			{Name: rowAwake, Unit: "ms"},
+			{Name: rowSleeping, Unit: "ms"},
 			{Name: rowSleepRatio, Unit: "×", Target: target{Limit: 1.3}},
 			{Name: rowSleepIdle, Unit: "ms/s", Target: target{Limit: 10}},
 		},

@@ -4,11 +4,10 @@
 package campaign
 
 import (
-	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
-
 	"context"
 	"fmt"
 
+	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"

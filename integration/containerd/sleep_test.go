@@ -174,13 +174,17 @@ func TestSleep_ManyAreWokenAtOnce(t *testing.T) {
 func TestSleep_RefusesSettings(t *testing.T) {
 	harness.OursOnly(t, "containers that sleep")
 	e := newEnv(t)
-	for i, text := range []string{"30s", "after=1ms", "after=25h", "after=1s,after=2s", "after=1s,cpu=1", "after=1s,cpu=0%", "after=1s,reclaim=yes", "cpu=1%", "after=1s,x"} {
-		if _, err := e.tryCreate(fmt.Sprint("c", i), config{opts: idle(text)}, "true"); err == nil || !strings.Contains(err.Error(), "after=TIME") {
+	for i, text := range []string{
+		"30s", "after=1ms", "after=25h", "after=1s,after=2s", "after=1s,cpu=1", "after=1s,cpu=0%", "after=1s,reclaim=yes", "cpu=1%", "after=1s,x",
+	} {
+		_, err := e.tryCreate(fmt.Sprint("c", i), config{opts: idle(text)}, "true")
+		if err == nil || !strings.Contains(err.Error(), "after=TIME") {
 			t.Errorf("idle=%q: %v, want what is allowed", text, err)
 		}
 	}
 	shared := append(idle("after=1s"), oci.WithHostNamespace("pid"))
-	if _, err := e.tryCreate("shared", config{opts: shared}, "true"); err == nil || !strings.Contains(err.Error(), "shares its pid namespace") {
+	_, err := e.tryCreate("shared", config{opts: shared}, "true")
+	if err == nil || !strings.Contains(err.Error(), "shares its pid namespace") {
 		t.Errorf("with the PID namespace of the node: %v", err)
 	}
 }
@@ -244,12 +248,13 @@ func TestSleep_ByHand(t *testing.T) {
 	tool, err := harness.Sandboxctl(t.TempDir())
 	e.must(err, "sandboxctl")
 	ctl := func(args ...string) (string, error) {
-		args = append([]string{"--address", e.containerd.Address, "--state", e.containerd.State, "--namespace", e.namespace}, args...)
+		node := []string{"--address", e.containerd.Address, "--state", e.containerd.State, "--namespace", e.namespace}
+		args = append(node, args...)
 		out, err := exec.Command(tool, args...).CombinedOutput()
 		return string(out), err
 	}
 	c := e.run("c1", config{opts: idle("after=1h")}, "sleep", "1000")
-	plain := e.run("plain", config{}, "sleep", "1000")
+	plain := e.run("plain", config{opts: idle("none")}, "sleep", "1000")
 	out, err := ctl("sleep", "c1")
 	if err != nil || !c.frozen() {
 		t.Errorf("sleep: %v: %s", err, out)
@@ -284,7 +289,8 @@ func TestSleep_GivesMemoryBack(t *testing.T) {
 	harness.OursOnly(t, "containers that sleep")
 	e := newEnv(t)
 	const size = 64 << 20
-	c := e.run("c1", config{opts: idle("after=2s")}, "sh", "-c", "dd if=/dev/zero of=/big bs=1M count=64 2>/dev/null; sync; touch /written; exec sleep 1000")
+	const write = "dd if=/dev/zero of=/big bs=1M count=64 2>/dev/null; sync; touch /written; exec sleep 1000"
+	c := e.run("c1", config{opts: idle("after=2s")}, "sh", "-c", write)
 	c.file("/written")
 	before := c.memory()
 	if before < size/2 {

@@ -29,10 +29,10 @@ func eachShared(t *testing.T, n int, test func(e *env)) {
 }
 
 // pods runs pods with a container each, and returns them with the containers.
-func (e *env) pods(n int, change ...func(*runtimeapi.PodSandboxConfig)) (pods []*pod, containers []*container) {
+func (e *env) pods(n int) (pods []*pod, containers []*container) {
 	e.Helper()
 	for i := range n {
-		p := e.pod(fmt.Sprint("p", i), change...)
+		p := e.pod(fmt.Sprint("p", i))
 		pods, containers = append(pods, p), append(containers, p.run("c", forever))
 	}
 	return pods, containers
@@ -111,7 +111,8 @@ func TestShared_ShimNearTheLimitOfDescriptors(t *testing.T) {
 		e.must(unix.Prlimit(shim, unix.RLIMIT_NOFILE, nil, &before), "limit of the shim")
 		limit := func(n int) {
 			e.Helper()
-			e.must(unix.Prlimit(shim, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(n), Max: before.Max}, nil), "limit the shim")
+			soft := unix.Rlimit{Cur: uint64(n), Max: before.Max}
+			e.must(unix.Prlimit(shim, unix.RLIMIT_NOFILE, &soft, nil), "limit the shim")
 		}
 		limit(len(fds) + 170)
 		if other := e.pod("other"); e.shim(other) == shim {
@@ -121,7 +122,8 @@ func TestShared_ShimNearTheLimitOfDescriptors(t *testing.T) {
 		limit(len(fds) + 60)
 		third := pods[1].create("third", forever)
 		_, err = e.daemon.Runtime.StartContainer(e.ctx, &runtimeapi.StartContainerRequest{ContainerId: third.id})
-		if want := fmt.Sprintf("of %d are open (RLIMIT_NOFILE)", len(fds)+60); err == nil || !strings.Contains(err.Error(), want) {
+		want := fmt.Sprintf("of %d are open (RLIMIT_NOFILE)", len(fds)+60)
+		if err == nil || !strings.Contains(err.Error(), want) {
 			e.Errorf("a container of a shim that has no descriptors: %v, want %q in the error", err, want)
 		}
 		containers[0].wantExec("lives", "echo", "lives")

@@ -252,7 +252,8 @@ func openMemoryEvents(dir string) (oomSource, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	return &memoryEvents{File: os.NewFile(uintptr(fd), path), above: filepath.Join(filepath.Dir(dir), memoryEventsFile)}, nil
+	above := filepath.Join(filepath.Dir(dir), memoryEventsFile)
+	return &memoryEvents{File: os.NewFile(uintptr(fd), path), above: above}, nil
 }
 
 func (e *memoryEvents) kills() (uint64, error) {

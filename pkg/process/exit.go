@@ -40,9 +40,11 @@ func (p *Process) await() {
 	}
 	if p.execID != "" && !published {
 		p.container.exits.leave()
-		p.unuse()
 	}
 	p.drain(p.draining)
+	if p.execID != "" {
+		p.unuse() // what it left behind may write until its output ends, or is deleted
+	}
 }
 
 func (p *Process) beginDraining() {

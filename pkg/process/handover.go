@@ -319,7 +319,7 @@ func (c *Container) restore(l *handover.Loader, s processState) (p *Process, beg
 	return p, func() {
 		copyStreams()
 		p.resumeLimits(s.Begun, s.Over)
-		if s.ExecID != "" && s.State != Stopped {
+		if s.ExecID != "" {
 			p.unuse = c.use(UseExec)
 		}
 		p.handle.OnEnd(p.await)

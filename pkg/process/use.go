@@ -12,7 +12,7 @@ import (
 // Reasons of a use.
 const (
 	UseStart      = "start"      // of init
-	UseExec       = "exec"       // from its start to its exit
+	UseExec       = "exec"       // from its start to the end of its output, or its deletion
 	UseSignal     = "signal"     // SIGKILL too: on cgroup v1 a frozen process does not die
 	UseInput      = "input"      // bytes or the end of stdin, or another size of the terminal
 	UseChange     = "change"     // an update or a checkpoint
@@ -29,7 +29,7 @@ type Sleeper interface {
 	Sleep() error
 }
 
-// Sleep puts the container to sleep at once. One that is used, or that never sleeps, gives errdefs.ErrFailedPrecondition.
+// Sleep puts the container to sleep at once. One that is used, or never sleeps, gives errdefs.ErrFailedPrecondition.
 func (c *Container) Sleep() (err error) {
 	if c.config.Sleeper == nil {
 		err = fmt.Errorf("sleep: the container has no setting idle: %w", errdefs.ErrFailedPrecondition)

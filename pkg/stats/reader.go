@@ -53,7 +53,7 @@ type openFile struct {
 }
 
 // buffers has what files are read into, of which there are as many as calls at once.
-var buffers = sync.Pool{New: func() any { return new(make([]byte, 4096)) }}
+var buffers = sync.Pool{New: func() any { return new(make([]byte, 4096)) }} // +checklocksignore: it needs no lock
 
 // New returns a reader of c. A cgroup that is gone gives errdefs.ErrNotFound.
 func New(c *cgroup.Cgroup) (*Reader, error) {

@@ -150,9 +150,9 @@ func (i *input) Close() error {
 	return errors.Join(i.pipeEnd.Close(), i.hold.Close())
 }
 
-// fifoOutput is a fifo of stdout or stderr. Where it has no reader when something is written, hold, a reading end of its
-// own, keeps that for the next one. One descriptor for both ends would wake the poller for every byte written, and could
-// not tell whether there is another reader.
+// fifoOutput is a fifo of stdout or stderr. Where it has no reader when something is written, hold, a reading end of
+// its own, keeps that for the next one. One descriptor for both ends would wake the poller for every byte written, and
+// could not tell whether there is another reader.
 type fifoOutput struct {
 	*pipeEnd
 
@@ -217,13 +217,12 @@ func (o *fifoOutput) keep() bool {
 	if o.given || o.hold != nil {
 		return false
 	}
-	var failed error
-	err := o.conn.Control(func(own uintptr) { // the file at its path may be another one by now
-		if o.hold, failed = openHold(fmt.Sprintf("/proc/self/fd/%d", own), unix.O_RDONLY); failed != nil {
-			o.hold = nil
-		}
+	var hold *os.File
+	_ = o.conn.Control(func(own uintptr) { // which fails if it is closed; the file at its path may be another one by now
+		hold, _ = openHold(fmt.Sprintf("/proc/self/fd/%d", own), unix.O_RDONLY) // it may fail for lack of descriptors
 	})
-	return err == nil && failed == nil
+	o.hold = hold
+	return hold != nil
 }
 
 // giveUp keeps nothing any more: without a reader, writes fail.

@@ -87,7 +87,7 @@ type Streams struct {
 	closing    sync.Once
 	resizing   sync.Mutex // held while the kernel is asked to set the size of the terminal
 	keepUnread time.Duration
-	beforeIn   func() // Config.Input, or nil
+	beforeIn   func() // +checklocksignore: Config.Input, or nil; it never changes
 	pause      *pause
 
 	// These are set by Open. What is nil does not exist.

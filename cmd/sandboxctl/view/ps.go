@@ -171,7 +171,9 @@ func Bytes(n uint64) string {
 }
 
 // ask asks the shim of a container or a sandbox.
-func ask(ctx context.Context, o *cli.Options, id string, question func(context.Context, *shim.Client, string) error) error {
+func ask(
+	ctx context.Context, o *cli.Options, id string, question func(context.Context, *shim.Client, string) error,
+) error {
 	n, err := o.Open(ctx)
 	if err != nil {
 		return err
@@ -205,7 +207,9 @@ needs it (docs/idle.md). It is an error if the container is used, by an exec for
 		Example: "  sandboxctl sleep web",
 		Args:    cli.OneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd.Context(), o, args[0], func(ctx context.Context, c *shim.Client, id string) error { return c.Sleep(ctx, id) })
+			return ask(cmd.Context(), o, args[0], func(ctx context.Context, c *shim.Client, id string) error {
+				return c.Sleep(ctx, id)
+			})
 		},
 	}
 }
@@ -220,7 +224,9 @@ the time of its setting.`,
 		Example: "  sandboxctl wake web",
 		Args:    cli.OneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd.Context(), o, args[0], func(ctx context.Context, c *shim.Client, id string) error { return c.Wake(ctx, id) })
+			return ask(cmd.Context(), o, args[0], func(ctx context.Context, c *shim.Client, id string) error {
+				return c.Wake(ctx, id)
+			})
 		},
 	}
 }

@@ -32,7 +32,7 @@ const (
 
 // group is containers that sleep and wake together: one, or those of a pod. Its timer runs while nobody uses them.
 type group struct {
-	config config
+	config config // +checklocksignore: never changes
 
 	mu sync.Mutex // held while they are frozen and thawed, so a use waits for that
 	// +checklocks:mu
@@ -207,7 +207,7 @@ func (g *group) boundLocked() {
 	if was := g.flapping; len(g.slept) >= flaps && !was {
 		g.flapping = true
 		log.L.WithField("containers", len(g.members)).
-			Warnf("slept %d times within %v, mostly for an exec: from now on only %v after the last one", flaps, flapWindow, g.config.after)
+			Warnf("slept %d times within %v: from now on only %v after each exec", flaps, flapWindow, g.config.after)
 	}
 }
 
@@ -299,8 +299,10 @@ func (g *group) remove(h *hook) (empty bool) {
 func (g *group) inspect() *inspect.Idle {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	i := inspect.Idle{After: g.config.after.String(), Asleep: g.told.Asleep, Slept: g.told.Slept, Freed: g.told.Freed,
-		Woken: maps.Clone(g.told.Woken)}
+	i := inspect.Idle{
+		After: g.config.after.String(), Asleep: g.told.Asleep, Slept: g.told.Slept, Freed: g.told.Freed,
+		Woken: maps.Clone(g.told.Woken),
+	}
 	if g.told.Asleep {
 		i.Since = g.told.Since
 	}

@@ -108,8 +108,9 @@ func (h *hook) Prepare(_ context.Context, c *process.Config) error {
 		if !h.setting.ByAnnotation {
 			return nil // the option is for those that can
 		}
-		return fmt.Errorf("%s %q: the container shares its %s namespace with others, which would wait for it: must have a "+
-			"namespace of its own, or, in a pod of CRI, the item pod: %w", h.setting.Key, h.setting.Text, kind, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("%s %q: the container shares its %s namespace with others, which would wait for it: "+
+			"must have a namespace of its own, or, in a pod of CRI, the item pod: %w",
+			h.setting.Key, h.setting.Text, kind, errdefs.ErrInvalidArgument)
 	}
 	h.join()
 	return nil
@@ -132,7 +133,7 @@ func shared(l *specs.Linux, inPod bool) string {
 				own, joined = n.Path == "", n.Path != ""
 			}
 		}
-		if !own && !(joined && inPod) {
+		if !own && (!joined || !inPod) {
 			return string(kind)
 		}
 	}

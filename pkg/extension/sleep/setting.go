@@ -21,7 +21,7 @@ type config struct {
 
 const (
 	none      = "none"
-	allowed   = "after=TIME, and with commas between them cpu=PERCENT%, reclaim=on or off, and pod, such as after=30s,cpu=1%"
+	allowed   = "after=TIME, and with commas cpu=PERCENT%, reclaim=on or off, and pod, such as after=30s,cpu=1%"
 	minAfter  = time.Second
 	usualCPU  = 0.01
 	mostCPUs  = 100 // a larger share is probably a typo
@@ -37,7 +37,7 @@ func parse(v settings.Value) (c config, err error) {
 			return c, v.Refuse(allowed + ", each once")
 		}
 		seen[key] = true
-		valid := true
+		var valid bool
 		switch key {
 		case "after":
 			c.after, err = time.ParseDuration(value)
@@ -52,8 +52,6 @@ func parse(v settings.Value) (c config, err error) {
 			c.reclaim, valid = value == onReclaim, value == onReclaim || value == "off"
 		case "pod":
 			c.pod, valid = true, value == ""
-		default:
-			valid = false
 		}
 		if !valid {
 			return c, v.Refuse(allowed + "; TIME is from 1s to 24h")
