@@ -161,6 +161,9 @@ func (g *group) look() {
 // +checklocks:g.mu
 func (g *group) sleepLocked() error {
 	for h := range g.members {
+		if !h.runtime.Cgroup().Exists() { // it has exited, and systemd has removed its scope
+			continue
+		}
 		if err := h.runtime.Pause(); err != nil {
 			return errors.Join(fmt.Errorf("freeze container %q: %w", h.id, err), g.thawLocked())
 		}
