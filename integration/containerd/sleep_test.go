@@ -119,6 +119,17 @@ func TestSleep_IsKilled(t *testing.T) {
 	c.kill()
 }
 
+// A shim that is killed leaves no container that is frozen, and nobody can end: its exit is told.
+func TestSleep_ShimIsKilled(t *testing.T) {
+	harness.OursOnly(t, "containers that sleep")
+	e := newEnv(t)
+	c := e.run("c1", config{opts: idle("after=1s")}, "sleep", "1000")
+	c.awaitSleep()
+	e.must(syscall.Kill(e.shim("c1"), syscall.SIGKILL), "kill the shim")
+	e.waitEvents("c1", "create c1 | start c1 | exit c1 137 | delete c1")
+	c.closeIO()
+}
+
 // One that works, or has an exec, does not sleep.
 func TestSleep_NotWhileItWorks(t *testing.T) {
 	harness.OursOnly(t, "containers that sleep")

@@ -187,14 +187,33 @@ func (g *group) sleepLocked() error {
 // +checklocks:g.mu
 func (g *group) watchLocked() {
 	for h := range g.members {
+		g.unwatchLocked(h)
 		for _, s := range h.sockets {
-			stop, err := poll.Once(int(s.Fd()), func() { g.use(h, process.UseConnection)() })
+			stop, err := poll.Once(int(s.Fd()), func() { g.connected(h) })
 			if err != nil {
 				log.L.WithError(err).WithField("container", h.id).Error("no connection wakes the container")
 				continue
 			}
 			h.unwatch = append(h.unwatch, stop)
 		}
+	}
+}
+
+// +checklocks:g.mu
+func (g *group) unwatchLocked(h *hook) {
+	for _, stop := range h.unwatch {
+		stop()
+	}
+	h.unwatch = nil
+}
+
+// connected wakes them, unless their state is being saved: then a successor watches the sockets, or Save's thaw does.
+func (g *group) connected(h *hook) {
+	g.mu.Lock()
+	held := g.held > 0
+	g.mu.Unlock()
+	if !held {
+		g.use(h, process.UseConnection)()
 	}
 }
 
@@ -227,10 +246,7 @@ func (g *group) wakeLocked(reason string) {
 		return
 	}
 	for h := range g.members {
-		for _, stop := range h.unwatch {
-			stop()
-		}
-		h.unwatch = nil
+		g.unwatchLocked(h)
 	}
 	g.asleep, g.told.Asleep, g.told.Since = false, false, time.Now()
 	g.brief = reason == process.UseExec
@@ -277,15 +293,13 @@ func (g *group) add(h *hook) {
 }
 
 // remove forgets a container that is gone.
-func (g *group) remove(h *hook) (empty bool) {
+func (g *group) remove(h *hook) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, ok := g.members[h]; !ok {
-		return len(g.members) == 0
+		return
 	}
-	for _, stop := range h.unwatch {
-		stop()
-	}
+	g.unwatchLocked(h)
 	delete(g.members, h)
 	g.endUsesLocked(h.uses)
 	if len(g.members) == 0 {
@@ -296,7 +310,6 @@ func (g *group) remove(h *hook) (empty bool) {
 			g.stopReclaim()
 		}
 	}
-	return len(g.members) == 0
 }
 
 func (g *group) inspect() *inspect.Idle {

@@ -32,7 +32,7 @@ const (
 
 // Extension returns the extension idle. It stands before listen, whose sockets it watches.
 func Extension() extension.Extension {
-	p := &pods{groups: map[string]*group{}}
+	p := &pods{groups: map[string]*group{}, joined: map[string]int{}}
 	return extension.Extension{
 		Name:     "idle",
 		Settings: []settings.Setting{{Name: "idle", Option: "Idle"}},
@@ -56,6 +56,8 @@ type pods struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	groups map[string]*group
+	// +checklocks:mu
+	joined map[string]int // containers of each, also those that are being created
 }
 
 func (p *pods) of(id string, c config) *group {
@@ -66,13 +68,15 @@ func (p *pods) of(id string, c config) *group {
 		g = newGroup(c)
 		p.groups[id] = g
 	}
+	p.joined[id]++
 	return g
 }
 
-func (p *pods) forget(id string, g *group) {
+func (p *pods) leave(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.groups[id] == g {
+	if p.joined[id]--; p.joined[id] == 0 {
+		delete(p.joined, id)
 		delete(p.groups, id)
 	}
 }
@@ -161,8 +165,10 @@ func (h *hook) Created(_ context.Context, c process.RuntimeContainer, _ process.
 // Removed implements [process.Hook].
 func (h *hook) Removed() error {
 	if h.group != nil {
-		if h.group.remove(h) && h.pod != "" {
-			h.pods.forget(h.pod, h.group)
+		h.group.remove(h)
+		if h.pod != "" {
+			h.pods.leave(h.pod)
+			h.pod = "" // it may be called again
 		}
 		closeAll(h.sockets)
 		h.sockets = nil
@@ -217,7 +223,9 @@ func (h *hook) Save(s *handover.Saver) (state any, thaw func()) {
 	return saved, func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.held--
+		if g.held--; g.held == 0 && g.asleep {
+			g.watchLocked() // a connection that came meanwhile woke nobody
+		}
 	}
 }
 
