@@ -21,9 +21,13 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/limit"
+	"sandbox.internal/shim/pkg/poll"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
+
+// The lasting goroutine of pkg/poll must not begin in a bubble of synctest, which would wait for its end.
+var _, _ = poll.Once(-1, nil)
 
 // Runtime implements process.Runtime. Its exported fields are set before it is used.
 type Runtime struct {
