@@ -244,8 +244,10 @@ var moments = []time.Duration{
 	time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
 }
 
+// moment is at least a microsecond, since a fault For no time is one that kills.
 func (g *generator) moment() time.Duration {
-	return time.Duration(g.rand.Int64N(int64(moments[g.rand.IntN(len(moments))]))).Round(time.Microsecond)
+	most := moments[g.rand.IntN(len(moments))]
+	return max(time.Duration(g.rand.Int64N(int64(most))).Round(time.Microsecond), time.Microsecond)
 }
 
 // addFault lets a process be killed or stopped at some time of the step. What is left of a container after its shim or
