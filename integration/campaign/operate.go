@@ -78,6 +78,9 @@ func (e *Env) operate(ctx context.Context, s Step) string {
 	case Wait:
 		return e.wait(ctx, id, exec, e.pidOf(p, s.Exec))
 	case Delete:
+		if s.Exec == noExec {
+			e.order.expectOOM(e.name, id, false) // it kills one whose start is under way
+		}
 		return e.remove(ctx, p, s.Exec)
 	case Burst:
 		return e.burst(ctx, p, s.Count)
