@@ -16,6 +16,7 @@ import (
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/integration/harness"
 )
@@ -153,7 +154,7 @@ func TestSleep_ManyAreWokenAtOnce(t *testing.T) {
 	harness.OursOnly(t, "containers that sleep")
 	e := newEnv(t)
 	var all []*task
-	for i := range 20 {
+	for i := range 100 {
 		all = append(all, e.run(fmt.Sprint("c", i), config{opts: idle("after=1s")}, "sleep", "1000"))
 	}
 	for _, c := range all {
@@ -219,6 +220,38 @@ func TestSleep_WakesByAConnection(t *testing.T) {
 		})
 	}
 	c.kill()
+}
+
+// What the shim tells of its sleep is told once each, also over an upgrade, and ends with the container.
+func TestSleep_IsTold(t *testing.T) {
+	e := newUpgradable(t)
+	c := e.run("c1", config{opts: idle("after=1s")}, "sleep", "1000")
+	wait := func(changes uint64) <-chan error {
+		told := make(chan error, 1)
+		go func() {
+			i, err := harness.WaitIdle(e.ctx, e.address("c1"), "c1", changes)
+			if asleep := changes%2 == 0; err == nil && (i.Asleep != asleep || i.Changes != changes+1) {
+				err = fmt.Errorf("after %d changes it tells %+v", changes, i)
+			}
+			told <- err
+		}()
+		return told
+	}
+	e.must(<-wait(0), "the first sleep")
+	woken := wait(1)
+	e.upgrade("c1")
+	x := c.startExec("x", config{}, nil, "sleep", "1000")
+	e.must(<-woken, "an exec")
+	again := wait(2)
+	x.kill()
+	e.must(<-again, "the second sleep")
+	woken, gone := wait(3), wait(99)
+	e.must(c.Kill(e.ctx, syscall.SIGKILL), "SIGKILL")
+	c.wantExit(137) // which deletes it
+	e.must(<-woken, "SIGKILL")
+	if err := <-gone; !errdefs.IsNotFound(err) {
+		t.Errorf("after its deletion: %v, want not found", err)
+	}
 }
 
 // A successor of the shim leaves it asleep, and wakes it.

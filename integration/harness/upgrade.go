@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -165,22 +166,53 @@ func (c *Containerd) RemoveDeadSockets() {
 	}
 }
 
-// Upgrade asks the shim at an address for the program that is installed.
-func Upgrade(ctx context.Context, address string, dryRun bool) (version string, upgraded bool, err error) {
+// own calls a method of the shim's own service (pkg/service/inspect.proto), and returns the fields of its answer.
+func own(ctx context.Context, address, method string, request []byte) ([]byte, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(address, "unix://"))
 	if err != nil {
-		return "", false, err
+		return nil, err
 	}
 	client := ttrpc.NewClient(conn)
 	defer client.Close() //nolint:errcheck // the answer is in
-	var request, answer emptypb.Empty
+	var asked, answer emptypb.Empty
+	asked.ProtoReflect().SetUnknown(request)
+	if err := client.Call(ctx, "io.containerd.sandbox.v1.Inspect", method, &asked, &answer); err != nil {
+		return nil, errgrpc.ToNative(err)
+	}
+	return answer.ProtoReflect().GetUnknown(), nil
+}
+
+// Idle is what a shim tells of a container that sleeps.
+type Idle struct {
+	Asleep  bool   `json:"asleep"`
+	Reason  string `json:"reason"`
+	Changes uint64 `json:"changes"`
+}
+
+// WaitIdle returns once a container has fallen asleep and woken more often than changes.
+func WaitIdle(ctx context.Context, address, id string, changes uint64) (i Idle, err error) {
+	request := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), id)
+	request = protowire.AppendVarint(protowire.AppendTag(request, 2, protowire.VarintType), changes)
+	answer, err := own(ctx, address, "WaitIdle", request)
+	if err != nil {
+		return i, err
+	}
+	_, _, n := protowire.ConsumeTag(answer)
+	text, m := protowire.ConsumeBytes(answer[max(n, 0):])
+	if m < 0 {
+		return i, protowire.ParseError(m)
+	}
+	return i, json.Unmarshal(text, &i)
+}
+
+// Upgrade asks the shim at an address for the program that is installed.
+func Upgrade(ctx context.Context, address string, dryRun bool) (version string, upgraded bool, err error) {
+	var request []byte
 	if dryRun {
-		request.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), 1))
+		request = protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), 1)
 	}
-	if err := client.Call(ctx, "io.containerd.sandbox.v1.Inspect", "Upgrade", &request, &answer); err != nil {
-		return "", false, errgrpc.ToNative(err)
-	}
-	for b := answer.ProtoReflect().GetUnknown(); len(b) > 0; {
+	b, err := own(ctx, address, "Upgrade", request)
+	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
 		b = b[n:]
 		switch {
@@ -195,7 +227,7 @@ func Upgrade(ctx context.Context, address string, dryRun bool) (version string, 
 			upgraded, b = value != 0, b[n:]
 		}
 	}
-	return version, upgraded, nil
+	return version, upgraded, err
 }
 
 // Restore installs the first release again.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -187,7 +188,7 @@ func (m message) method() string {
 }
 
 // waits reports whether a method answers when something ends, which can take days.
-func waits(method string) bool { return method == "Wait" || method == "WaitSandbox" }
+func waits(method string) bool { return strings.HasPrefix(method, "Wait") }
 
 // answer sends the answer to the request of a stream.
 func (c *trackedConn) answer(stream uint32, r *ttrpc.Response) error {

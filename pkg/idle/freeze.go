@@ -140,12 +140,15 @@ func (t *Tracker) underWayLocked(asking string) (busy []string) {
 	if t.acting > 0 {
 		busy = append(busy, "the clean-up after clients that are gone")
 	}
+	waiting := 0
 	for method, n := range t.methods {
-		if n > 0 && !waits(method) && method != asking { // also of a client that is gone
+		switch {
+		case waits(method):
+			waiting -= n
+		case n > 0 && method != asking: // also of a client that is gone
 			busy = append(busy, method)
 		}
 	}
-	waiting := 0
 	for c := range t.conns {
 		for _, m := range c.pending {
 			method := m.method()
@@ -157,7 +160,7 @@ func (t *Tracker) underWayLocked(asking string) (busy []string) {
 			}
 		}
 	}
-	if waiting > t.methods["Wait"]+t.methods["WaitSandbox"] { // one is over, and its answer not written
+	if waiting > 0 { // one is over, and its answer not written
 		busy = append(busy, "Wait")
 	}
 	return busy

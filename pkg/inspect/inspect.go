@@ -103,12 +103,14 @@ type Notify struct {
 
 // Idle is the sleep of a container (docs/idle.md).
 type Idle struct {
-	After  string            `json:"after"` // time without use
-	Asleep bool              `json:"asleep"`
-	Since  time.Time         `json:"since,omitzero"` // while it sleeps
-	Slept  uint64            `json:"slept"`          // how often
-	Woken  map[string]uint64 `json:"woken"`          // how often, for each reason
-	Freed  uint64            `json:"freed"`          // bytes given back the last time
+	After   string            `json:"after"` // time without use
+	Asleep  bool              `json:"asleep"`
+	Since   time.Time         `json:"since,omitzero"`   // of the last change; none: it has never slept
+	Reason  string            `json:"reason,omitempty"` // for which it was woken last
+	Changes uint64            `json:"changes"`          // how often it fell asleep and woke, together
+	Slept   uint64            `json:"slept"`            // how often
+	Woken   map[string]uint64 `json:"woken"`            // how often, for each reason
+	Freed   uint64            `json:"freed"`            // bytes given back the last time
 }
 
 // HostDirectory is a directory or a file of the host in a container.

@@ -4,9 +4,13 @@
 package process
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/inspect"
 )
 
 // Reasons of a use.
@@ -27,12 +31,18 @@ type Sleeper interface {
 	Use(reason string) (done func())
 	// Sleep puts it to sleep at once, if it is not used.
 	Sleep() error
+	// Await returns once the container has fallen asleep and woken more often than changes, together.
+	Await(ctx context.Context, changes uint64) (*inspect.Idle, error)
+	// AsleepSince is the zero time while it is awake, or about to be.
+	AsleepSince() time.Time
 }
+
+var errNeverSleeps = fmt.Errorf("sleep: the container has no setting idle: %w", errdefs.ErrFailedPrecondition)
 
 // Sleep puts the container to sleep at once. One that is used, or never sleeps, gives errdefs.ErrFailedPrecondition.
 func (c *Container) Sleep() (err error) {
 	if c.config.Sleeper == nil {
-		err = fmt.Errorf("sleep: the container has no setting idle: %w", errdefs.ErrFailedPrecondition)
+		err = errNeverSleeps
 	} else if state := c.init.Status().State; state != Running {
 		err = fmt.Errorf("sleep: the container is %v: %w", state, errdefs.ErrFailedPrecondition)
 	} else {
@@ -42,6 +52,25 @@ func (c *Container) Sleep() (err error) {
 		return c.init.wrap(err)
 	}
 	return nil
+}
+
+// AwaitSleep is Await of the container's Sleeper. One without gives errdefs.ErrFailedPrecondition.
+func (c *Container) AwaitSleep(ctx context.Context, changes uint64) (i *inspect.Idle, err error) {
+	if err = errNeverSleeps; c.config.Sleeper != nil {
+		i, err = c.config.Sleeper.Await(ctx, changes)
+	}
+	if err != nil {
+		return nil, c.init.wrap(err)
+	}
+	return i, nil
+}
+
+// AsleepSince is the zero time while the container is awake.
+func (c *Container) AsleepSince() (since time.Time) {
+	if c.config.Sleeper != nil {
+		since = c.config.Sleeper.AsleepSince()
+	}
+	return since
 }
 
 // Wake wakes the container if it sleeps.

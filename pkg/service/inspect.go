@@ -55,6 +55,7 @@ func (s *inspectService) methods() map[string]ttrpc.Method {
 	return map[string]ttrpc.Method{
 		"Inspect": encodedMethod(s.Inspect), "Stacks": encodedMethod(s.Stacks), UpgradeMethod: encodedMethod(s.Upgrade),
 		bootstrap.JoinMethod: encodedMethod(s.Join), "Sleep": encodedMethod(s.Sleep), "Wake": encodedMethod(s.Wake),
+		"WaitIdle": encodedMethod(s.WaitIdle),
 	}
 }
 
@@ -73,6 +74,27 @@ func (s *inspectService) Wake(_ context.Context, id string, _ []byte) ([]byte, e
 	}
 	c.Wake()
 	return nil, nil
+}
+
+// WaitIdle answers when a container falls asleep or wakes.
+func (s *inspectService) WaitIdle(ctx context.Context, id string, request []byte) ([]byte, error) {
+	var changes uint64
+	if err := decode(request, nil, &changes); err != nil {
+		return nil, err
+	}
+	c, err := s.group.Of(id).Tasks.Container(id)
+	if err != nil {
+		return nil, err
+	}
+	idle, err := c.AwaitSleep(ctx, changes)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(idle)
+	if err != nil {
+		return nil, fmt.Errorf("wait: %w", err)
+	}
+	return protofield.Encode(text)
 }
 
 // Join takes a container or a pod for which start was called.

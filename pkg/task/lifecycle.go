@@ -125,6 +125,10 @@ type Task struct {
 
 	mu sync.Mutex
 	// +checklocks:mu
+	metrics stats.Metrics // while it sleeps
+	// +checklocks:mu
+	read time.Time // of these
+	// +checklocks:mu
 	stats *stats.Reader // nil until first used: a container to be restored has no cgroup yet
 }
 
@@ -149,25 +153,41 @@ func (c *Task) PIDs() ([]int, error) {
 	return pids, nil
 }
 
+// staleMetrics is how long the metrics of a container that sleeps are told again.
+const staleMetrics = 10 * time.Second
+
 // Metrics returns the metrics of the container's cgroup. The error is errdefs.ErrNotFound when the cgroup is gone, and
-// errdefs.ErrNotImplemented for a container without one, as in a user namespace.
+// errdefs.ErrNotImplemented for a container without one, as in a user namespace. Those of a container that sleeps are
+// old by staleMetrics at most: its processes change nothing, and clients ask each second.
 func (c *Task) Metrics() (m stats.Metrics, err error) {
 	if c.Cgroup().IsNone() {
 		return nil, fmt.Errorf("container %q: metrics: it has no cgroup: %w", c.ID(), errdefs.ErrNotImplemented)
 	}
+	asleep := c.AsleepSince()
 	c.mu.Lock()
+	if !asleep.IsZero() && c.read.After(asleep) && time.Since(c.read) < staleMetrics {
+		defer c.mu.Unlock()
+		return c.metrics, nil
+	}
 	if c.stats == nil {
 		c.stats, err = stats.New(c.Cgroup())
 	}
 	reader := c.stats
 	c.mu.Unlock()
+	now := time.Now()
 	if err == nil {
 		m, err = reader.Read()
 	}
 	if err != nil {
-		err = fmt.Errorf("container %q: %w", c.ID(), err)
+		return nil, fmt.Errorf("container %q: %w", c.ID(), err)
 	}
-	return m, err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.metrics = nil
+	if !asleep.IsZero() {
+		c.metrics, c.read = m, now
+	}
+	return m, nil
 }
 
 // CPUSet returns how the container follows the CPUs of another cgroup, or nil if it does not.

@@ -56,6 +56,8 @@ type group struct {
 	// +checklocks:mu
 	told told
 	// +checklocks:mu
+	changed chan struct{} // closed by the next change of that, or of the members; nil: nobody waits
+	// +checklocks:mu
 	slept []time.Time // of late
 	// +checklocks:mu
 	flapping bool // was said
@@ -64,7 +66,8 @@ type group struct {
 // told is what people learn of a group.
 type told struct {
 	Asleep bool
-	Since  time.Time
+	Since  time.Time // of the last change
+	Reason string    // of the last that woke them
 	Slept  uint64
 	Woken  map[string]uint64
 	Freed  uint64 // bytes, the last time
@@ -170,6 +173,7 @@ func (g *group) sleepLocked() error {
 	}
 	g.asleep, g.since, g.told.Asleep, g.told.Since = true, time.Now(), true, time.Now()
 	g.told.Slept++
+	g.changedLocked()
 	g.boundLocked()
 	ctx, cancel := context.WithCancel(context.Background())
 	g.stopReclaim = cancel
@@ -251,6 +255,41 @@ func (g *group) wakeLocked(reason string) {
 	g.asleep, g.told.Asleep, g.told.Since = false, false, time.Now()
 	g.brief = reason == process.UseExec
 	g.told.Woken[reason]++
+	g.told.Reason = reason
+	g.changedLocked()
+}
+
+// +checklocks:g.mu
+func (g *group) changedLocked() {
+	if g.changed != nil {
+		close(g.changed)
+		g.changed = nil
+	}
+}
+
+// await implements Await of [process.Sleeper] for a container.
+func (g *group) await(ctx context.Context, h *hook, changes uint64) (*inspect.Idle, error) {
+	for {
+		g.mu.Lock()
+		_, exists := g.members[h]
+		i := g.inspectLocked()
+		if g.changed == nil {
+			g.changed = make(chan struct{})
+		}
+		changed := g.changed
+		g.mu.Unlock()
+		switch {
+		case !exists:
+			return nil, fmt.Errorf("await sleep: the container is gone: %w", errdefs.ErrNotFound)
+		case i.Changes > changes:
+			return i, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // +checklocks:g.mu
@@ -301,6 +340,7 @@ func (g *group) remove(h *hook) {
 	}
 	g.unwatchLocked(h)
 	delete(g.members, h)
+	g.changedLocked()
 	g.endUsesLocked(h.uses)
 	if len(g.members) == 0 {
 		if g.timer != nil {
@@ -315,14 +355,30 @@ func (g *group) remove(h *hook) {
 func (g *group) inspect() *inspect.Idle {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.inspectLocked()
+}
+
+// +checklocks:g.mu
+func (g *group) inspectLocked() *inspect.Idle {
 	i := inspect.Idle{
-		After: g.config.after.String(), Asleep: g.told.Asleep, Slept: g.told.Slept, Freed: g.told.Freed,
-		Woken: maps.Clone(g.told.Woken),
+		After: g.config.after.String(), Asleep: g.told.Asleep, Since: g.told.Since, Reason: g.told.Reason,
+		Changes: g.told.Slept, Slept: g.told.Slept, Freed: g.told.Freed, Woken: maps.Clone(g.told.Woken),
 	}
-	if g.told.Asleep {
-		i.Since = g.told.Since
+	for _, n := range i.Woken {
+		i.Changes += n
 	}
 	return &i
+}
+
+// asleepSince is the zero time while they are awake, and while that changes.
+func (g *group) asleepSince() (since time.Time) {
+	if g.mu.TryLock() {
+		defer g.mu.Unlock()
+		if g.asleep {
+			since = g.told.Since
+		}
+	}
+	return since
 }
 
 // closeAll closes the sockets of a container.

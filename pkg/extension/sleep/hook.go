@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -190,6 +191,22 @@ func (h *hook) Sleep() error {
 		return fmt.Errorf("sleep: a container of this kind does not: %w", errdefs.ErrFailedPrecondition)
 	}
 	return h.group.sleep()
+}
+
+// Await implements [process.Sleeper].
+func (h *hook) Await(ctx context.Context, changes uint64) (*inspect.Idle, error) {
+	if h.group == nil {
+		return nil, fmt.Errorf("await sleep: a container of this kind does not: %w", errdefs.ErrFailedPrecondition)
+	}
+	return h.group.await(ctx, h, changes)
+}
+
+// AsleepSince implements [process.Sleeper].
+func (h *hook) AsleepSince() (since time.Time) {
+	if h.group != nil {
+		since = h.group.asleepSince()
+	}
+	return since
 }
 
 func (h *hook) inspect(c *inspect.ContainerInfo) {

@@ -44,19 +44,23 @@ var operations = map[string]struct {
 
 // raced is a container that sleeps by hand, and tells of each use before it begins.
 type raced struct {
-	*hook
 	*process.Container
 	t       *testing.T
+	hook    *hook
 	runtime *processtest.Runtime
 	wanted  chan string // the reason of a use that is about to begin
 }
 
-func (r *raced) Use(reason string) (done func()) {
-	r.wanted <- reason
-	return r.hook.Use(reason)
+// telling tells of each use.
+type telling struct {
+	*hook
+	wanted chan<- string
 }
 
-func (r *raced) Sleep() error { return r.hook.Sleep() }
+func (s telling) Use(reason string) (done func()) {
+	s.wanted <- reason
+	return s.hook.Use(reason)
+}
 
 func (r *raced) exec() error {
 	if err := r.AddExec("e", &specs.Process{}, stdio.Config{}); err != nil {
@@ -95,7 +99,7 @@ func race(t *testing.T) *raced {
 	}
 	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
 	config := configuration("")
-	config.Bundle, config.Record, config.Hooks, config.Sleeper = "/b", record{}, []process.Hook{r.hook}, r
+	config.Bundle, config.Record, config.Hooks, config.Sleeper = "/b", record{}, []process.Hook{r.hook}, telling{r.hook, r.wanted}
 	config.IO.Terminal = true
 	c, err := process.New(t.Context(), r.runtime, queue, *config)
 	testx.Must(t, err)
@@ -142,7 +146,7 @@ func TestRace_FallingAsleep(t *testing.T) {
 			r := race(t)
 			entered, open := r.runtime.Hold("pause")
 			slept, did := make(chan error, 1), make(chan error, 1)
-			go func() { slept <- r.Container.Sleep() }()
+			go func() { slept <- r.Sleep() }()
 			<-entered
 			go func() { did <- op.do(r) }()
 			<-r.wanted
@@ -162,7 +166,7 @@ func TestRace_Waking(t *testing.T) {
 	for name, op := range operations {
 		t.Run(name, func(t *testing.T) {
 			r := race(t)
-			testx.Must(t, r.Container.Sleep())
+			testx.Must(t, r.Sleep())
 			entered, open := r.runtime.Hold("resume")
 			did := make(chan error, 1)
 			go r.Wake()
@@ -190,7 +194,7 @@ func TestRace_Working(t *testing.T) {
 			did := make(chan error, 1)
 			go func() { did <- op.do(r) }()
 			<-entered
-			testx.WantError(t, r.Container.Sleep(), errdefs.ErrFailedPrecondition)
+			testx.WantError(t, r.Sleep(), errdefs.ErrFailedPrecondition)
 			r.hook.group.look() // as by its timer
 			open()
 			testx.Must(t, <-did)
@@ -205,7 +209,7 @@ func TestRace_Exit(t *testing.T) {
 		t.Run(call, func(t *testing.T) {
 			r := race(t)
 			if call == "resume" {
-				testx.Must(t, r.Container.Sleep())
+				testx.Must(t, r.Sleep())
 			}
 			entered, open := r.runtime.Hold(call)
 			done := make(chan error, 1)
@@ -214,7 +218,7 @@ func TestRace_Exit(t *testing.T) {
 					r.Wake()
 					done <- nil
 				} else {
-					done <- r.Container.Sleep()
+					done <- r.Sleep()
 				}
 			}()
 			<-entered
