@@ -19,6 +19,7 @@ func TestCampaign_FindsNothing(t *testing.T) {
 	harness.OursOnly(t, "all of P1 to P6")
 	mix := DefaultMix()
 	mix.Daemon, mix.Shim, mix.Process, mix.Stop, mix.Pod, mix.Upgrade = 6, 12, 30, 12, 8, 30
+	mix.Sleep = 60
 	sum := Totals{}
 	began := time.Now()
 	ctx, enough := context.WithCancel(t.Context())
@@ -36,7 +37,8 @@ func TestCampaign_FindsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log(sum)
-	if sum["containers"] == 0 || sum["execs"] == 0 || sum["events"] == 0 || sum["upgrades"] <= sum["upgrades refused"] {
-		t.Errorf("totals = %v, want containers, execs, events, and more upgrades than are refused", sum)
+	if sum["containers"] == 0 || sum["execs"] == 0 || sum["events"] == 0 || sum["sleeps and wakes by hand"] == 0 ||
+		sum["upgrades"] <= sum["upgrades refused"] {
+		t.Errorf("totals = %v, want containers, execs, events, sleeps, and more upgrades than are refused", sum)
 	}
 }

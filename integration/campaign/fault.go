@@ -75,6 +75,9 @@ func (e *Env) fault(ctx context.Context, s Step, ended <-chan struct{}) string {
 			e.order.expectOOM(e.name, p.id, false)
 		}
 		e.signal(f, e.contained(p.pid))
+		if f.Kind == KillInit { // on v1 the kernel does not end what is frozen
+			return e.sleep(ctx, p, harness.Wake)
+		}
 	case KillExec:
 		if s.Exec != noExec {
 			e.signal(f, e.contained(e.pidOf(p, s.Exec)))

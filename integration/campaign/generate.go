@@ -85,6 +85,9 @@ func (g *generator) choose(w world, container int) Step {
 			s.Bad = pick(g, 1, "refuses", 1, "gives way")
 		}
 		return s
+	case w.init.phase == running && g.one(g.mix.Sleep):
+		s.Op = Sleep
+		return s
 	case w.init.phase == running && g.one(g.mix.Burst):
 		s.Op, s.Count = Burst, 1+g.rand.IntN(max(g.mix.Length, 1))
 		return s
@@ -160,6 +163,8 @@ func (g *generator) create(s Step) Step {
 	s.Reuse = g.one(250)
 	s.HostPID = g.one(150)
 	s.Plain = g.one(100)
+	// Nobody waits for the end of what sleeps. A namespace of the machine is one that it shares.
+	s.Idle = s.Program.endless() && !s.HostPID && g.one(10*g.mix.Sleep)
 	return s
 }
 
@@ -221,7 +226,7 @@ func (g *generator) complete(s Step) Step {
 // addCompanion lets something else happen to the container at the same time.
 func (g *generator) addCompanion(s Step, w world) Step {
 	often := g.mix.Together
-	if s.Op == Upgrade {
+	if s.Op == Upgrade || s.Op == Sleep {
 		often = 400
 	}
 	if s.Op == Wait || s.Op == Burst || s.Op == Create || s.Op == Read || !g.one(often) {

@@ -27,6 +27,7 @@ type Mix struct {
 	Daemon   int  // faults: containerd is killed, or restarted
 	Upgrade  int  // steps that are upgrades of a shim, and steps in which there is one
 	Pod      int  // steps that are pods through CRI
+	Sleep    int  // steps on a container that runs that put it to sleep; of a hundred containers: they may
 	Hostile  int  // of a thousand programs
 	NoLimits bool // nothing of a container can be limited
 }
@@ -36,7 +37,7 @@ type Mix struct {
 func DefaultMix() Mix {
 	m := Mix{
 		Burst: 200, Batch: 2, Shared: 500, Length: 20, Together: 60, Illegal: 60, Process: 20, Stop: 10, Shim: 8, Daemon: 2,
-		Upgrade: 8, Pod: 3, Hostile: 60,
+		Upgrade: 8, Pod: 3, Sleep: 30, Hostile: 60,
 	}
 	if WhyNoLimits() != "" {
 		m.Pod, m.NoLimits = 0, true

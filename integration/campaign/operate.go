@@ -12,6 +12,8 @@ import (
 	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // operate does what the step says, without companion and fault, and returns the answer in the words of the model.
@@ -92,6 +94,8 @@ func (e *Env) operate(ctx context.Context, s Step) string {
 		return e.pod(ctx, s)
 	case Upgrade:
 		return e.upgrade(ctx, s)
+	case Sleep:
+		return e.sleep(ctx, p, harness.Sleep)
 	case Restart:
 		return e.restartGently(ctx)
 	default:

@@ -89,6 +89,9 @@ func (p *place) options(s Step) []oci.SpecOpts {
 	if s.Program == terminal {
 		opts = append(opts, oci.WithTTY)
 	}
+	if s.Idle {
+		opts = append(opts, oci.WithAnnotations(map[string]string{"io.containerd.sandbox.v1/idle": "after=1s"}))
+	}
 	b := behaviours[s.Program]
 	if b.memory > 0 {
 		opts = append(opts, oci.WithMemoryLimit(b.memory), oci.WithMemorySwap(int64(b.memory)))

@@ -37,6 +37,7 @@ const (
 	Remove  Op = "remove"  // kill, wait and delete, whatever is there
 	Pod     Op = "pod"     // a pod through CRI from beginning to end
 	Upgrade Op = "upgrade" // a shim executes another release of itself
+	Sleep   Op = "sleep"   // a container is put to sleep by hand
 	Restart Op = "restart" // containerd ends as its service manager ends it, and starts again
 )
 
@@ -64,6 +65,7 @@ type Step struct {
 	Reuse     bool    `json:"reuse,omitempty"`     // create: with the id of the former container in this place
 	HostPID   bool    `json:"hostPID,omitempty"`   // create: in the machine's PID namespace
 	Plain     bool    `json:"plain,omitempty"`     // create: execs by libcontainer
+	Idle      bool    `json:"idle,omitempty"`      // create: it sleeps when nobody has used it for a second
 	Count     int     `json:"count,omitempty"`     // burst and pod: execs; batch: containers
 	Shared    bool    `json:"shared,omitempty"`    // batch: all in the pod of bystanders; upgrade: all shims
 	Bad       string  `json:"bad,omitempty"`       // upgrade: to a program that cannot succeed the shim

@@ -15,7 +15,7 @@ func (w world) apply(s Step) []outcome {
 		return []outcome{{ok, world{}}}
 	case Burst:
 		return w.burst()
-	case Batch, Pod, Restart, Upgrade:
+	case Batch, Pod, Restart, Sleep, Upgrade:
 		return []outcome{{ok, w}}
 	case Read:
 		return w.read(s.Exec)

@@ -88,24 +88,51 @@ func (e *Env) upgradeAmong(ctx context.Context, bad string, chosen func(harness.
 	return ok
 }
 
-// ask asks a shim for the installed program. It may refuse if something is under way, and may be ending.
-func (e *Env) ask(ctx context.Context, shim harness.Proc, bad string) error {
+// socket is that of a shim.
+func (e *Env) socket(shim harness.Proc) string {
+	if harness.PodsPerShim() != "" {
+		return e.daemon.SocketOf(shim.Pid)
+	}
 	group := shimID(shim)
 	if grouped(group) {
 		group = groupName
 	}
-	namespace := shim.Argv[slices.Index(shim.Argv, "-namespace")+1]
+	return e.daemon.ShimSocket(shim.Argv[slices.Index(shim.Argv, "-namespace")+1], group)
+}
+
+// sleep puts a container to sleep, or wakes it, by its shim, which may be ending. It changes nothing for others.
+func (e *Env) sleep(ctx context.Context, p *place, how func(ctx context.Context, address, id string) error) string {
+	if e.installed == nil { // the shims of others cannot do it
+		return ok
+	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	alive := e.alive(p)
+	for _, shim := range e.allShims() {
+		if !slices.Contains(alive, shim.Pid) {
+			continue
+		}
+		switch err := how(ctx, e.socket(shim), e.idOf(p)); {
+		case err == nil:
+			e.count("sleeps and wakes by hand")
+		case errdefs.IsFailedPrecondition(err), errdefs.IsNotFound(err):
+			e.count("sleeps refused")
+		case harness.Alive(shim.Pid) && !e.ending:
+			return "error: " + err.Error()
+		}
+	}
+	return ok
+}
+
+// ask asks a shim for the installed program. It may refuse if something is under way, and may be ending.
+func (e *Env) ask(ctx context.Context, shim harness.Proc, bad string) error {
 	busy := len(harness.Children(shim.Pid)) > 0 // a shim without children may be one that ends
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	var upgraded bool
 	var err error
 	_ = harness.Poll(func() error { // a shim may be so young that it has no socket
-		socket := e.daemon.ShimSocket(namespace, group)
-		if harness.PodsPerShim() != "" {
-			socket = e.daemon.SocketOf(shim.Pid)
-		}
-		_, upgraded, err = harness.Upgrade(ctx, socket, false)
+		_, upgraded, err = harness.Upgrade(ctx, e.socket(shim), false)
 		if e.ending && harness.Alive(shim.Pid) && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)) {
 			return err
 		}

@@ -182,6 +182,17 @@ func own(ctx context.Context, address, method string, request []byte) ([]byte, e
 	return answer.ProtoReflect().GetUnknown(), nil
 }
 
+// Sleep puts a container to sleep.
+func Sleep(ctx context.Context, address, id string) error { return ownOf(ctx, address, "Sleep", id) }
+
+// Wake wakes it.
+func Wake(ctx context.Context, address, id string) error { return ownOf(ctx, address, "Wake", id) }
+
+func ownOf(ctx context.Context, address, method, id string) error {
+	_, err := own(ctx, address, method, protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), id))
+	return err
+}
+
 // Idle is what a shim tells of a container that sleeps.
 type Idle struct {
 	Asleep  bool   `json:"asleep"`
