@@ -125,20 +125,27 @@ type container struct {
 
 // create makes a container and its task. The rootfs is a bind mount, which the shim makes, as it does with a snapshot.
 func (s *subject) create(ctx context.Context, id string, opts ...containerd.NewContainerOpts) (*container, error) {
-	return s.createOn(ctx, id, []mount.Mount{{Type: "bind", Source: s.host.rootfs, Options: []string{"rbind", "rw"}}},
-		opts...)
+	return s.createWith(ctx, id, cio.NullIO, opts...)
+}
+
+// createWith is create with other streams.
+func (s *subject) createWith(
+	ctx context.Context, id string, streams cio.Creator, opts ...containerd.NewContainerOpts,
+) (*container, error) {
+	rootfs := []mount.Mount{{Type: "bind", Source: s.host.rootfs, Options: []string{"rbind", "rw"}}}
+	return s.createOn(ctx, id, streams, rootfs, opts...)
 }
 
 // createOn is create on other mounts; without any, the spec names the root.
 func (s *subject) createOn(
-	ctx context.Context, id string, rootfs []mount.Mount, opts ...containerd.NewContainerOpts,
+	ctx context.Context, id string, streams cio.Creator, rootfs []mount.Mount, opts ...containerd.NewContainerOpts,
 ) (*container, error) {
 	opts = append([]containerd.NewContainerOpts{containerd.WithRuntime(s.runtime, s.options)}, opts...)
 	c, err := s.host.client.NewContainer(ctx, id, opts...)
 	if err != nil {
 		return nil, err
 	}
-	task, err := c.NewTask(ctx, cio.NullIO, containerd.WithRootFS(rootfs))
+	task, err := c.NewTask(ctx, streams, containerd.WithRootFS(rootfs))
 	if err != nil {
 		return nil, errors.Join(err, c.Delete(ctx))
 	}
@@ -170,6 +177,11 @@ func (s *subject) withOptions(toml string) containerd.NewContainerOpts {
 // run starts a container that stays.
 func (s *subject) run(ctx context.Context, id string, opts ...containerd.NewContainerOpts) (*container, error) {
 	c, err := s.create(ctx, id, opts...)
+	return c.started(ctx, err)
+}
+
+// started starts a container, unless its creation has failed.
+func (c *container) started(ctx context.Context, err error) (*container, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 )
 
@@ -89,7 +90,7 @@ func (b *bench) hostRoot(ctx context.Context, column int, s *subject) error {
 		return err
 	}
 	err = b.toExit(ctx, rowHostRoot, column, func() (*container, error) {
-		return s.createOn(ctx, b.id("host"), nil, spec([]string{"/bin/true"}, oci.WithRootFSPath(empty)),
+		return s.createOn(ctx, b.id("host"), cio.NullIO, nil, spec([]string{"/bin/true"}, oci.WithRootFSPath(empty)),
 			s.withOptions("HostRootfs = 'default'"))
 	})
 	return errors.Join(err, os.Remove(empty))

@@ -10,9 +10,7 @@ import (
 	"io"
 	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
-	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/oci"
@@ -131,26 +129,12 @@ func (n nuisance) start(ctx context.Context, s *subject, id string) (*container,
 		s.Linux.Resources.Pids = &specs.LinuxPids{Limit: &pids}
 		return nil
 	}
-	opts := append([]containerd.NewContainerOpts{containerd.WithRuntime(s.runtime, s.options)},
-		s.sharing(spec(n.command, limits))...)
-	c, err := s.host.client.NewContainer(ctx, id, opts...)
-	if err != nil {
-		return nil, err
-	}
 	streams := cio.NullIO
 	if n.output != nil {
 		streams = cio.NewCreator(cio.WithStreams(nil, n.output, n.output))
 	}
-	rootfs := []mount.Mount{{Type: "bind", Source: s.host.rootfs, Options: []string{"rbind", "rw"}}}
-	task, err := c.NewTask(ctx, streams, containerd.WithRootFS(rootfs))
-	if err != nil {
-		return nil, errors.Join(err, c.Delete(ctx))
-	}
-	made := &container{c, task}
-	if err := task.Start(ctx); err != nil {
-		return nil, errors.Join(err, made.remove(ctx))
-	}
-	return made, nil
+	c, err := s.createWith(ctx, id, streams, s.sharing(spec(n.command, limits))...)
+	return c.started(ctx, err)
 }
 
 // repeat calls f until ctx ends, at intervals.

@@ -15,10 +15,18 @@ import (
 )
 
 const (
-	rowAwake      = "exec of /bin/true in a container that is awake"
-	rowSleeping   = "exec of /bin/true in one that sleeps"
-	rowSleepRatio = "exec in one that sleeps, by exec in one that is awake"
-	rowSleepIdle  = "containers that sleep, CPU time of their shims and of them"
+	rowAwake       = "exec of /bin/true in a container that is awake"
+	rowSleeping    = "exec of /bin/true in one that sleeps"
+	rowSleepRatio  = "exec in one that sleeps, by exec in one that is awake"
+	rowSleepIdle   = "CPU time of a container that sleeps, and of its shim"
+	rowSleepPoll   = "the same, with statistics each second"
+	rowSleepShared = "the same, in a shared shim"
+	rowPyAwake     = "answer of a Python interpreter with 200 MiB that is awake"
+	rowPyResume    = "the same, paused: resume and answer"
+	rowPyAsleep    = "the same, asleep, its memory given back"
+	rowPyTimes     = "the last by resume and answer"
+	rowPyAll       = "asleep: answer for which it reads the 200 MiB"
+	rowPyMemory    = "its memory asleep, by that awake"
 )
 
 func sleepGroup() group {
@@ -27,9 +35,19 @@ func sleepGroup() group {
 			{Name: rowAwake, Unit: "ms"},
 			{Name: rowSleeping, Unit: "ms"},
 			{Name: rowSleepRatio, Unit: "×", Target: target{Limit: 1.3}},
-			{Name: rowSleepIdle, Unit: "ms/s", Target: target{Limit: 10}},
+			{Name: rowSleepIdle, Unit: "ms/s", Target: target{Limit: 0.05}},
+			{Name: rowSleepPoll, Unit: "ms/s", Target: target{Limit: 0.05}},
+			{Name: rowSleepShared, Unit: "ms/s", Target: target{Limit: 0.05}},
+			{Name: rowPyAwake, Unit: "ms"},
+			{Name: rowPyResume, Unit: "ms"},
+			{Name: rowPyAsleep, Unit: "ms"},
+			{Name: rowPyTimes, Unit: "×", Target: target{Limit: 10}},
+			{Name: rowPyAll, Unit: "ms"},
+			{Name: rowPyMemory, Unit: "×"},
 		},
-		measure: (*bench).sleeps,
+		measure: func(b *bench, ctx context.Context) error {
+			return errors.Join(b.sleeps(ctx), b.sleepCosts(ctx), b.turns(ctx, 1, b.interprets))
+		},
 	}
 }
 
@@ -79,24 +97,77 @@ func (b *bench) sleeps(ctx context.Context) error {
 		}
 		of := func(name string) float64 { return summarize(b.report.figure(name).Samples[b.run][column]).Median }
 		b.add(rowSleepRatio, column, of(rowSleeping)/of(rowAwake))
-		for _, c := range all[:len(all)-1] {
-			if err := awaitFrozen(c); err != nil {
-				return err
-			}
-		}
-		if !pause(ctx, denseSettle) { // the shims have given their memory back
-			return ctx.Err()
-		}
-		return b.sleepCost(ctx, column, s, all)
+		return nil
 	})
 }
 
-// sleepCost takes the CPU time of shims and containers for a while.
-func (b *bench) sleepCost(ctx context.Context, column int, s *subject, all []*container) error {
+// sleepCosts takes the CPU time of containers that sleep, in shims of their own and in a shared one.
+func (b *bench) sleepCosts(ctx context.Context) error {
+	return b.turns(ctx, 1, func(ctx context.Context, column int, s *subject) error {
+		if !s.isShim() {
+			return nil
+		}
+		poll := func(c *container) error {
+			_, err := c.task.Metrics(ctx)
+			return err
+		}
+		own := []containerd.NewContainerOpts{dozing()}
+		return errors.Join(
+			b.sleepCost(ctx, column, s, own, map[string]func(*container) error{rowSleepIdle: nil, rowSleepPoll: poll}),
+			b.sleepCost(ctx, column, s, s.sharing(dozing()), map[string]func(*container) error{rowSleepShared: poll}),
+		)
+	})
+}
+
+// sleepCost measures rows, each with a function that is called for each container each second.
+func (b *bench) sleepCost(
+	ctx context.Context, column int, s *subject, opts []containerd.NewContainerOpts, rows map[string]func(*container) error,
+) (err error) {
+	var all []*container
+	defer func() { err = errors.Join(err, removeAll(ctx, all)) }()
+	for range b.settings.Containers {
+		c, err := s.run(ctx, b.id("dozing"), opts...)
+		if err != nil {
+			return err
+		}
+		all = append(all, c)
+	}
+	for _, c := range all {
+		if err := awaitFrozen(c); err != nil {
+			return err
+		}
+	}
+	if !pause(ctx, denseSettle) { // the shims have given their memory back
+		return ctx.Err()
+	}
+	for row, poll := range rows {
+		used, err := b.usedAsleep(ctx, s, all, poll)
+		if err != nil {
+			return err
+		}
+		b.add(row, column, used/float64(len(all)))
+	}
+	return nil
+}
+
+// usedAsleep is the CPU time of shims and containers for a while, in ms/s. poll is called for each of them each second;
+// nil: nobody asks.
+func (b *bench) usedAsleep(
+	ctx context.Context, s *subject, all []*container, poll func(*container) error,
+) (float64, error) {
 	var used [2]time.Duration
 	for i := range used {
-		if i > 0 && !pause(ctx, b.settings.Idle) {
-			return ctx.Err()
+		for end := time.Now().Add(b.settings.Idle); i > 0 && time.Now().Before(end); {
+			for _, c := range all {
+				if !pause(ctx, time.Second/time.Duration(len(all))) {
+					return 0, ctx.Err()
+				}
+				if poll != nil {
+					if err := poll(c); err != nil {
+						return 0, err
+					}
+				}
+			}
 		}
 		pids := []int{}
 		for _, p := range harness.Shims(s.host.namespace, "") {
@@ -108,13 +179,12 @@ func (b *bench) sleepCost(ctx context.Context, column int, s *subject, all []*co
 		for _, pid := range pids {
 			one, err := cpuTime(pid)
 			if err != nil {
-				return err
+				return 0, err
 			}
 			used[i] += one
 		}
 	}
-	b.add(rowSleepIdle, column, milliseconds(used[1]-used[0])/b.settings.Idle.Seconds())
-	return nil
+	return milliseconds(used[1]-used[0]) / b.settings.Idle.Seconds(), nil
 }
 
 // awaitFrozen returns when a container sleeps.
