@@ -80,7 +80,7 @@ func newShim(d bootstrap.Daemon, l idle.Listener, restored bool) *shim {
 		if goruntime.GOMAXPROCS(0) == 1 {
 			goruntime.GOMAXPROCS(2) // one pod's output does not hold up the calls for others
 		}
-		c.Most, c.Accepts, c.Open, c.Close = d.Options.PodsPerShim, d.Accepts, d.OpenDoor, d.CloseDoor
+		c.Most, c.Accepts, c.Open, c.Close = d.Options.PodsPerShim, d.Accepts, d.MakeLink, d.RemoveLink
 		c.MoveLog = func(bundle string) bool {
 			moved := bootstrap.MoveLog(bundle)
 			if moved {
@@ -114,7 +114,7 @@ func (s *shim) run(ctx context.Context) error {
 	defer func() { stopReaper(); <-reaped }()
 	defer s.group.CloseAll()
 	if s.group.Shared() {
-		defer s.d.CloseDoor() // also if a signal ends the shim
+		defer s.d.RemoveLink() // also if a signal ends the shim
 	}
 	defer s.clients.Stop()
 	server, err := ttrpc.NewServer(

@@ -17,8 +17,8 @@ extern struct detached {
 // answer_delete ends the process if it is a delete command whose answer the shim has left.
 void answer_delete(int argc, char **argv);
 
-// DOOR is where a shim that takes further pods can be found from their bundles, by the digest of its request.
-#define DOOR "../.shim-%016jx"
+// SHIM_LINK is the link to the socket of a shim that takes further pods, from their bundles, by the digest of its request.
+#define SHIM_LINK "../.shim-%016jx"
 
 // answer_start ends the process if it is a start command that a shim has answered.
 void answer_start(int argc, char **argv);

@@ -324,7 +324,7 @@ void answer_start(int argc, char **argv)
 		close(file);
 		if (known && find_pod(config, size, &pod)) {
 			if (!pod.size || (pod.size == id.size && memcmp(pod.at, id.at, id.size) == 0)) {
-				snprintf(socket, sizeof socket, DOOR, (uintmax_t)detached.digest);
+				snprintf(socket, sizeof socket, SHIM_LINK, (uintmax_t)detached.digest);
 				ask(socket, id, id, detached.digest);
 			} else if (address_in(pod, socket, sizeof socket - 1)) {
 				ask(socket, id, pod, detached.digest);

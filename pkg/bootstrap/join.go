@@ -68,10 +68,10 @@ func (r *request) find(ctx context.Context) (l *listener, answer []byte, err err
 	return nil, r.Answer, nil
 }
 
-// findShared finds a shim that takes the pod, by the door, or the socket of a new one, which opens the door. No shim is
+// findShared finds a shim that takes the pod, by the link, or the socket of a new one, with a link to it. No shim is
 // called with the lock held: of many starts at once, the first makes the shim, and the others wait for its answer.
 func (r *request) findShared(ctx context.Context, join JoinRequest) (*listener, []byte, error) {
-	door := r.door()
+	link := r.link()
 	refused := ""
 	// One that was started for this id before may live, with others, and has the socket of the id.
 	own := socketPath(filepath.Dir(r.SocketPath), r.Address, r.Namespace, filepath.Join(r.ID, rand.Text()))
@@ -80,9 +80,9 @@ func (r *request) findShared(ctx context.Context, join JoinRequest) (*listener, 
 		if err != nil {
 			return nil, nil, err
 		}
-		shim, _ := os.Readlink(door)
+		shim, _ := os.Readlink(link)
 		if shim == "" || shim == refused {
-			l, err := r.open(ctx, own, door)
+			l, err := r.open(ctx, own, link)
 			unlock()
 			return l, nil, err
 		}
@@ -96,8 +96,8 @@ func (r *request) findShared(ctx context.Context, join JoinRequest) (*listener, 
 	}
 }
 
-// open makes the socket of a new shim, and the door to it. The caller has the lock of the directory of sockets.
-func (r *request) open(ctx context.Context, socket, door string) (l *listener, err error) {
+// open makes the socket of a new shim, and the link to it. The caller has the lock of the directory of sockets.
+func (r *request) open(ctx context.Context, socket, link string) (l *listener, err error) {
 	r.SocketPath = socket
 	if r.Answer, err = encodeAnswer(r.version, socketAddress(socket)); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (r *request) open(ctx context.Context, socket, door string) (l *listener, e
 	if l, err = listenLocked(ctx, socket); err != nil {
 		return nil, err
 	}
-	if err := openDoor(door, socket); err != nil {
+	if err := makeLink(link, socket); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
@@ -156,44 +156,44 @@ func ownProgram() string {
 	return fmt.Sprintf("%d:%d:%d.%d", st.Dev, st.Ino, st.Ctim.Sec, st.Ctim.Nsec)
 }
 
-// doorPrefix is that of DOOR in detach.h.
-const doorPrefix = ".shim-"
+// linkPrefix is that of SHIM_LINK in detach.h.
+const linkPrefix = ".shim-"
 
-// door returns the path of a symbolic link to the socket of the shim that takes the next pod of such a request.
-func (d Daemon) door() string {
-	return filepath.Join(filepath.Dir(d.Bundle), doorPrefix+digestText(d.Digest))
+// link returns the path of a symbolic link to the socket of the shim that takes the next pod of such a request.
+func (d Daemon) link() string {
+	return filepath.Join(filepath.Dir(d.Bundle), linkPrefix+digestText(d.Digest))
 }
 
-// openDoor makes the link. The caller has the lock of the directory of sockets.
-func openDoor(door, socket string) error {
-	next := fmt.Sprintf("%s.%d", door, os.Getpid())
+// makeLink makes the link. The caller has the lock of the directory of sockets.
+func makeLink(link, socket string) error {
+	next := fmt.Sprintf("%s.%d", link, os.Getpid())
 	_ = os.Remove(next) // of a start that was killed
 	if err := os.Symlink(socket, next); err != nil {
 		return err
 	}
-	return os.Rename(next, door)
+	return os.Rename(next, link)
 }
 
-// CloseDoor has starts find no way to this shim; without it they are refused.
-func (d Daemon) CloseDoor() {
-	if target, _ := os.Readlink(d.door()); target == d.SocketPath { // by now it may be another's, which costs a shim
-		_ = os.Remove(d.door())
+// RemoveLink has starts find no way to this shim; without it they are refused.
+func (d Daemon) RemoveLink() {
+	if target, _ := os.Readlink(d.link()); target == d.SocketPath { // by now it may be another's, which costs a shim
+		_ = os.Remove(d.link())
 	}
 }
 
-// removeDoors removes the doors beside bundle that lead to a socket.
-func removeDoors(bundle, socket string) (err error) {
-	doors, _ := filepath.Glob(filepath.Join(filepath.Dir(bundle), doorPrefix+"*")) // fails for a wrong pattern
-	for _, door := range doors {
-		if target, _ := os.Readlink(door); target == socket {
-			err = errors.Join(err, unixfile.Remove(door))
+// removeLinks removes the links beside bundle that lead to a socket.
+func removeLinks(bundle, socket string) (err error) {
+	links, _ := filepath.Glob(filepath.Join(filepath.Dir(bundle), linkPrefix+"*")) // fails for a wrong pattern
+	for _, link := range links {
+		if target, _ := os.Readlink(link); target == socket {
+			err = errors.Join(err, unixfile.Remove(link))
 		}
 	}
 	return err
 }
 
-// OpenDoor has starts find this shim again, unless they find another one.
-func (d Daemon) OpenDoor() { _ = os.Symlink(d.SocketPath, d.door()) }
+// MakeLink has starts find this shim again, unless they find another one.
+func (d Daemon) MakeLink() { _ = os.Symlink(d.SocketPath, d.link()) }
 
 // Accepts reports whether the shim of d is right for a pod of such a request: it is one of the installed program, and
 // the options that the request would have are those of d.

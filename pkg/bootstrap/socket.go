@@ -219,7 +219,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// RemoveSocket removes the socket that start recorded in bundle, and its doors, unless it has a listener.
+// RemoveSocket removes the socket that start recorded in bundle, and its links, unless it has a listener.
 func RemoveSocket(ctx context.Context, bundle string) error {
 	path, err := recordedSocket(bundle)
 	if errors.Is(err, os.ErrNotExist) {
@@ -231,7 +231,7 @@ func RemoveSocket(ctx context.Context, bundle string) error {
 	unlock, err := unixfile.Lock(ctx, filepath.Dir(path))
 	if err == nil {
 		if err = removeUnheard(ctx, path); err == nil {
-			err = removeDoors(bundle, path)
+			err = removeLinks(bundle, path)
 		}
 		unlock()
 	}

@@ -94,7 +94,7 @@ func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
 		return Daemon{}, nil, reply(joined)
 	}
 	if err := detach(r.Daemon, r.Answer); err != nil {
-		r.CloseDoor() // if there is one
+		r.RemoveLink() // if there is one
 		return Daemon{}, nil, errors.Join(err, l.Close())
 	}
 	return r.Daemon, l, nil

@@ -10,9 +10,8 @@ import "time"
 // Answer is about a shim and its containers.
 type Answer struct {
 	Shim       Shim            `json:"shim"`
-	Pod        *Pod            `json:"pod,omitempty"`  // of the Sandbox API; none without it
-	Pods       []Pod           `json:"pods,omitempty"` // all, if the shim may have more than one
-	Containers []ContainerInfo `json:"containers"`     // in the order of their ids
+	Pod        *Pod            `json:"pod,omitempty"` // of the Sandbox API, the first if there are several; none without it
+	Containers []ContainerInfo `json:"containers"`    // in the order of their ids
 }
 
 // Shim is the process.

@@ -153,11 +153,7 @@ func (s *inspectService) Inspect(_ context.Context, id string, _ []byte) ([]byte
 	answer := inspect.Answer{Shim: s.inspectShim(), Containers: []inspect.ContainerInfo{}}
 	var containers []*task.Task
 	for _, u := range s.group.All() {
-		pod := u.Pods.Inspect()
-		answer.Pod = cmp.Or(answer.Pod, pod)
-		if s.group.Shared() && pod != nil {
-			answer.Pods = append(answer.Pods, *pod)
-		}
+		answer.Pod = cmp.Or(answer.Pod, u.Pods.Inspect())
 		containers = append(containers, u.Tasks.Containers()...)
 	}
 	if id != "" {
