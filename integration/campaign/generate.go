@@ -261,7 +261,7 @@ func (g *generator) addFault(s Step) []Step {
 	f := &Fault{After: g.moment()}
 	remove := Step{Op: Remove, Container: s.Container, Exec: noExec}
 	switch {
-	case s.With != nil:
+	case s.With != nil, s.Bad != "": // which is installed, and cleans up after no shim
 		return []Step{s}
 	case s.Op == Upgrade && g.one(60): // it takes longer than other operations
 		f.Kind, f.After = KillShim, 3*g.moment()
