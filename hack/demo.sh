@@ -333,6 +333,27 @@ if [ "$RUNTIME" = io.containerd.sandbox.v1 ]; then
 	run 0 ctr containers delete service
 fi
 
+# docs/density.md and docs/idle.md. No other shim has these.
+if [ "$RUNTIME" = io.containerd.sandbox.v1 ]; then
+	say "Two sandboxes share a shim, sleep when nobody uses them, and wake for an exec"
+	printf 'PodsPerShim = 50\nIdle = "after=1s"\n' >"$work/dense.toml"
+	for name in one two; do
+		run 0 ctr run --detach --runtime "$RUNTIME" --runtime-config-path "$work/dense.toml" "$image" "$name" sleep 1000
+	done
+	asleep() { sandboxctl --address "$CONTAINERD_ADDRESS" --state "$work/state" ps >"$work/ps" && [ "$(grep -c asleep "$work/ps")" = 2 ]; }
+	eventually "both sleep" asleep
+	run 0 sandboxctl --address "$CONTAINERD_ADDRESS" --state "$work/state" ps
+	shims=$(processes | grep -c -- ' -id ')
+	[ "$shims" -eq 1 ] || fail "there are $shims shims"
+	run 0 ctr tasks exec --exec-id woken one echo awake
+	answer '^awake$'
+	ok "one shim has both, and the exec woke the first"
+	for name in one two; do
+		run 0 ctr tasks delete --force "$name"
+		run 0 ctr containers delete "$name"
+	done
+fi
+
 say "A memory limit of 16 MiB and a program that wants 64: the kernel kills it"
 run 137 ctr run --rm --memory-limit 16777216 --runtime "$RUNTIME" "$image" hungry dd if=/dev/zero of=/dev/null bs=64M count=1
 told() { grep -q '/tasks/delete.*hungry' "$work/events"; }
