@@ -8,6 +8,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/containerd/containerd/api/services/tasks/v1"
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
 
@@ -107,21 +108,29 @@ func (b *bench) sleepCosts(ctx context.Context) error {
 		if !s.isShim() {
 			return nil
 		}
-		poll := func(c *container) error {
-			_, err := c.task.Metrics(ctx)
+		poll := func(r *tasks.MetricsRequest) error {
+			_, err := s.host.client.TaskService().Metrics(ctx, r)
 			return err
 		}
-		own := []containerd.NewContainerOpts{dozing()}
+		none := func(*tasks.MetricsRequest) error { return nil }
 		return errors.Join(
-			b.sleepCost(ctx, column, s, own, map[string]func(*container) error{rowSleepIdle: nil, rowSleepPoll: poll}),
-			b.sleepCost(ctx, column, s, s.sharing(dozing()), map[string]func(*container) error{rowSleepShared: poll}),
+			b.sleepCost(ctx, column, s, []containerd.NewContainerOpts{dozing()}, []costRow{
+				{rowSleepIdle, none}, {rowSleepPoll, poll},
+			}),
+			b.sleepCost(ctx, column, s, s.sharing(dozing()), []costRow{{rowSleepShared, poll}}),
 		)
 	})
 }
 
-// sleepCost measures rows, each with a function that is called for each container each second.
+// costRow is measured while poll is called each second, as containerd's CRI plugin asks for the statistics of all
+// containers with one request (internal/cri/server/stats_collector.go).
+type costRow struct {
+	name string
+	poll func(*tasks.MetricsRequest) error
+}
+
 func (b *bench) sleepCost(
-	ctx context.Context, column int, s *subject, opts []containerd.NewContainerOpts, rows map[string]func(*container) error,
+	ctx context.Context, column int, s *subject, opts []containerd.NewContainerOpts, rows []costRow,
 ) (err error) {
 	var all []*container
 	defer func() { err = errors.Join(err, removeAll(ctx, all)) }()
@@ -140,33 +149,33 @@ func (b *bench) sleepCost(
 	if !pause(ctx, denseSettle) { // the shims have given their memory back
 		return ctx.Err()
 	}
-	for row, poll := range rows {
-		used, err := b.usedAsleep(ctx, s, all, poll)
+	for _, r := range rows {
+		used, err := b.usedAsleep(ctx, s, all, r.poll)
 		if err != nil {
 			return err
 		}
-		b.add(row, column, used/float64(len(all)))
+		b.add(r.name, column, used/float64(len(all)))
 	}
 	return nil
 }
 
-// usedAsleep is the CPU time of shims and containers for a while, in ms/s. poll is called for each of them each second;
-// nil: nobody asks.
+// usedAsleep is the CPU time of shims and containers, in ms/s, while poll is called each second.
 func (b *bench) usedAsleep(
-	ctx context.Context, s *subject, all []*container, poll func(*container) error,
+	ctx context.Context, s *subject, all []*container, poll func(*tasks.MetricsRequest) error,
 ) (float64, error) {
+	request := &tasks.MetricsRequest{}
+	for _, c := range all {
+		request.Filters = append(request.Filters, "id=="+c.ID())
+	}
 	var used [2]time.Duration
+	seconds := int(b.settings.Idle / time.Second)
 	for i := range used {
-		for end := time.Now().Add(b.settings.Idle); i > 0 && time.Now().Before(end); {
-			for _, c := range all {
-				if !pause(ctx, time.Second/time.Duration(len(all))) {
-					return 0, ctx.Err()
-				}
-				if poll != nil {
-					if err := poll(c); err != nil {
-						return 0, err
-					}
-				}
+		for range i * seconds {
+			if err := poll(request); err != nil {
+				return 0, err
+			}
+			if !pause(ctx, time.Second) {
+				return 0, ctx.Err()
 			}
 		}
 		pids := []int{}
@@ -184,7 +193,7 @@ func (b *bench) usedAsleep(
 			used[i] += one
 		}
 	}
-	return milliseconds(used[1]-used[0]) / b.settings.Idle.Seconds(), nil
+	return milliseconds(used[1]-used[0]) / float64(seconds), nil
 }
 
 // awaitFrozen returns when a container sleeps.
