@@ -10,7 +10,7 @@ import "time"
 // Answer is about a shim and its containers.
 type Answer struct {
 	Shim       Shim            `json:"shim"`
-	Pod        *Pod            `json:"pod,omitempty"` // of the Sandbox API, the first if there are several; none without it
+	Pod        *Pod            `json:"pod,omitempty"` // of the Sandbox API, one of them; none without it
 	Containers []ContainerInfo `json:"containers"`    // in the order of their ids
 }
 

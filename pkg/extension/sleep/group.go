@@ -371,6 +371,8 @@ func (g *group) inspectLocked() *inspect.Idle {
 }
 
 // asleepSince is the zero time while they are awake, and while that changes.
+//
+// +checklocksignore: TryLock is not known.
 func (g *group) asleepSince() (since time.Time) {
 	if g.mu.TryLock() {
 		defer g.mu.Unlock()
