@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
@@ -229,17 +228,23 @@ func TestHook_StateOfASuccessor(t *testing.T) {
 	})
 }
 
+// On v2 the kernel is asked again and again, until it has no more or the container is wanted.
 func TestReclaim_OnV2(t *testing.T) {
 	dir := t.TempDir()
-	f := &onV2{&fake{t: t, dir: dir}}
 	testx.Write(t, filepath.Join(dir, "memory.current"), "1000\n")
+	asked := filepath.Join(dir, "memory.reclaim") // takes whatever is written
+	testx.Write(t, asked, "")
 	g := newGroup(config{})
-	h := &hook{runtime: f, group: g}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // it is wanted
-	g.reclaim(ctx, h)
-	if _, err := os.Stat(filepath.Join(dir, "memory.reclaim")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("memory of a container that is wanted is given back: %v", err)
+	h := &hook{runtime: &onV2{&fake{t: t, dir: dir}}, group: g}
+	ctx, wanted := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); g.reclaim(ctx, h) }()
+	testx.Eventually(t, "the kernel is asked", func() bool { return testx.Read(t, asked) == "8388608\n" })
+	testx.Write(t, filepath.Join(dir, "memory.current"), "400\n")
+	wanted()
+	testx.Within(t, "it ends", ended)
+	if i := g.inspect(); i.Freed != 600 {
+		t.Errorf("it has freed %d bytes, want 600", i.Freed)
 	}
 }
 
