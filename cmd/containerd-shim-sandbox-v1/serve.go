@@ -65,8 +65,10 @@ func newShim(d bootstrap.Daemon, l idle.Listener, restored bool) *shim {
 	host.Umask = d.Umask
 	runtime := ociruntime.New(s.reaper)
 	most, _ := limit.ParseSize(d.Options.MaxShmSize) // 0 if it is not set; pkg/options has checked it
+	all := extensions()
+	table := all.Settings()
 	c := group.Config{Most: 1, Make: func(id, bundle string) *group.Unit {
-		u := &group.Unit{Tasks: task.New(runtime, s.events, host, extensions()...)}
+		u := &group.Unit{Tasks: task.New(runtime, s.events, host, all, table)}
 		u.Tasks.KeepIndex(id, bundle, d.SocketPath, deleteAnswer)
 		u.Tasks.ShareShim(func() bool { return s.group.Others() })
 		u.Pods = sandbox.New(u.Tasks, func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {

@@ -22,6 +22,7 @@ import (
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process/processtest"
 	"sandbox.internal/shim/pkg/sandbox"
+	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/task"
 )
@@ -48,7 +49,7 @@ func newWorld(t *testing.T, most int) *world {
 	w.Group = New(Config{
 		Most: most,
 		Make: func(string, string) *Unit {
-			tasks := task.New(runtime, queue, stdio.NewHost("ns", noReaper{}))
+			tasks := task.New(runtime, queue, stdio.NewHost("ns", noReaper{}), nil, settings.Core())
 			noPod := func(context.Context, pod.Request) (sandbox.Pod, error) { return nil, errors.New("no pods") }
 			return &Unit{Tasks: tasks, Pods: sandbox.New(tasks, noPod)}
 		},

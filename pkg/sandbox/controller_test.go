@@ -26,6 +26,7 @@ import (
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/process/processtest"
+	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/task"
 )
@@ -511,7 +512,7 @@ func newTasks(t *testing.T, e *processtest.Runtime, told func(event.Event)) *tas
 	t.Helper()
 	queue := event.NewQueue(func(_ context.Context, ev event.Event, _ time.Time) error { told(ev); return nil })
 	t.Cleanup(func() { testx.Must(t, queue.Close(context.Background())) })
-	tasks := task.New(e, queue, stdio.NewHost("ns", noReaper{}))
+	tasks := task.New(e, queue, stdio.NewHost("ns", noReaper{}), nil, settings.Core())
 	tasks.KeepIndex("s", "/nowhere", "/the/socket", nil)
 	return tasks
 }

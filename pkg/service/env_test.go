@@ -32,6 +32,7 @@ import (
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process/processtest"
 	"sandbox.internal/shim/pkg/sandbox"
+	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/task"
 )
@@ -90,7 +91,7 @@ func newEnv(t *testing.T, name string) *env {
 	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
 	t.Cleanup(func() { testx.Must(t, queue.Close(context.Background())) })
 	w := &env{t: t, runtime: r, name: name}
-	w.box = task.New(r, queue, stdio.NewHost("ns", noReaper{}))
+	w.box = task.New(r, queue, stdio.NewHost("ns", noReaper{}), nil, settings.Core())
 	w.pod = &fakePod{cgroup: "/" + filepath.Base(r.Group.String())}
 	w.pods = sandbox.New(w.box, func(_ context.Context, r pod.Request) (sandbox.Pod, error) {
 		w.pod.request = r

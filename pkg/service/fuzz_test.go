@@ -22,6 +22,7 @@ import (
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process/processtest"
 	"sandbox.internal/shim/pkg/sandbox"
+	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/task"
 )
@@ -30,7 +31,7 @@ import (
 // error has a code by which containerd knows what to do.
 func FuzzCall(f *testing.F) {
 	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
-	tasks := task.New(&processtest.Runtime{}, queue, stdio.NewHost("ns", noReaper{}))
+	tasks := task.New(&processtest.Runtime{}, queue, stdio.NewHost("ns", noReaper{}), nil, settings.Core())
 	noPod := func(context.Context, pod.Request) (sandbox.Pod, error) { return nil, context.Canceled }
 	pods := sandbox.New(tasks, noPod)
 	all := groupOf(tasks, pods)

@@ -75,10 +75,12 @@ type adapt = func(*specs.Spec) error
 // container to the pod. It is called with the Manager's lock held.
 type Admit func() (adapt func(*specs.Spec) error, err error)
 
-// New makes a Manager without containers.
-func New(runtime process.Runtime, events *event.Queue, io *stdio.Host, extensions ...extension.Extension) *Manager {
+// New makes a Manager without containers. The settings are those of the extensions, which managers share.
+func New(
+	runtime process.Runtime, events *event.Queue, io *stdio.Host, extensions extension.List, settings settings.Table,
+) *Manager {
 	return &Manager{
-		runtime: runtime, events: events, io: io, extensions: extensions, settings: extension.List(extensions).Settings(),
+		runtime: runtime, events: events, io: io, extensions: extensions, settings: settings,
 		cgroups: cgroups.Mode(), cpusets: cpuset.New("/sys/fs/cgroup", cpuset.Inotify),
 		containers: map[string]*entry{}, done: make(chan struct{}),
 	}

@@ -59,7 +59,7 @@ func newManagerTelling(t *testing.T, r *processtest.Runtime, told func(event.Eve
 	t.Helper()
 	queue := event.NewQueue(func(_ context.Context, ev event.Event, _ time.Time) error { told(ev); return nil })
 	t.Cleanup(func() { testx.Must(t, queue.Close(context.Background())) })
-	return New(r, queue, stdio.NewHost("ns", noReaper{}), extensions...)
+	return New(r, queue, stdio.NewHost("ns", noReaper{}), extensions, extensions.Settings())
 }
 
 func goodSpec() *specs.Spec {
