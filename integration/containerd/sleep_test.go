@@ -26,8 +26,8 @@ func idle(text string) []oci.SpecOpts {
 	return with(oci.WithAnnotations(map[string]string{"io.containerd.sandbox.v1/idle": text}))
 }
 
-// ticks is a program that writes as long as it is not frozen, and hardly uses the CPU.
-const ticks = `exec 3<&0; cat <&3 >/in & trap 'exit 0' TERM; while :; do echo x >>/ticks; sleep 0.1; done`
+// ticks is a program that writes as long as it is not frozen, and hardly uses the CPU. Its end takes longer than idle.
+const ticks = `exec 3<&0; cat <&3 >/in & trap 'sleep 3; exit 7' TERM; while :; do echo x >>/ticks; sleep 0.1; done`
 
 // frozen reports whether the processes of a container are.
 func (t *task) frozen() bool {
@@ -108,7 +108,7 @@ func TestSleep_WakesForWhateverComes(t *testing.T) {
 	c.awaitSleep()
 	e.must(input.Close(), "close stdin")
 	e.must(c.Kill(e.ctx, syscall.SIGTERM), "SIGTERM")
-	c.wantExit(0)
+	c.wantExit(7)
 }
 
 // SIGKILL, and a Delete by force, end one that sleeps.

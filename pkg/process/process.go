@@ -104,7 +104,11 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 // starts after it. The thaw only writes to the cgroup, since the runtime may be busy with a Pause. SIGKILL also aborts
 // the Start of an exec, or a restore, that is under way. If the program already runs, it is killed as usual.
 func (p *Process) Kill(sig syscall.Signal) error {
-	defer p.container.use(UseSignal)()
+	use := UseExec
+	if p.execID == "" {
+		use = UseSignal
+	}
+	defer p.container.use(use)()
 	op := OpSignal
 	if sig == syscall.SIGKILL {
 		op = OpKill

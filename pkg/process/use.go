@@ -16,8 +16,8 @@ import (
 // Reasons of a use.
 const (
 	UseStart      = "start"      // of init
-	UseExec       = "exec"       // from its start to the end of its output, or its deletion
-	UseSignal     = "signal"     // SIGKILL too: on cgroup v1 a frozen process does not die
+	UseExec       = "exec"       // from its start to the end of its output, or its deletion; a signal to it
+	UseSignal     = "signal"     // to init or all, SIGKILL too: on cgroup v1 a frozen process does not die
 	UseInput      = "input"      // bytes or the end of stdin, or another size of the terminal
 	UseChange     = "change"     // an update or a checkpoint
 	UsePause      = "pause"      // from Pause to Resume, or the end of the container

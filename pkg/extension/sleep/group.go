@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"sync"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
-	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/poll"
 	"sandbox.internal/shim/pkg/process"
 )
@@ -23,6 +21,9 @@ import (
 const (
 	// briefly is after how long a container that was woken for execs alone sleeps again: a probe is no use of it.
 	briefly = 500 * time.Millisecond
+	// ending is how long a container is awake at least after a signal, which may ask it to end: it may have to wait for
+	// others for that, with a grace period that nobody tells the shim.
+	ending = 10 * time.Minute
 	// retry is the time from a freeze that failed to the next try.
 	retry = time.Minute
 	// A container that has fallen asleep so often within a minute is awake for the whole time after each use.
@@ -41,6 +42,8 @@ type group struct {
 	uses int
 	// +checklocks:mu
 	timer *time.Timer // nil before the first use has ended
+	// +checklocks:mu
+	due time.Time // of the timer, which a use may find fired
 	// +checklocks:mu
 	since time.Time // the end of the last use, or the last look at the CPU time; while asleep, the beginning of that
 	// +checklocks:mu
@@ -63,16 +66,6 @@ type group struct {
 	flapping bool // was said
 }
 
-// told is what people learn of a group.
-type told struct {
-	Asleep bool
-	Since  time.Time // of the last change
-	Reason string    // of the last that woke them
-	Slept  uint64
-	Woken  map[string]uint64
-	Freed  uint64 // bytes, the last time
-}
-
 func newGroup(c config) *group {
 	return &group{config: c, members: map[*hook]struct{}{}, told: told{Woken: map[string]uint64{}}}
 }
@@ -83,6 +76,9 @@ func (g *group) use(h *hook, reason string) (done func()) {
 	defer g.mu.Unlock()
 	if reason != process.UseExec {
 		g.brief = false
+	}
+	if reason == process.UseSignal {
+		h.signalled = time.Now()
 	}
 	g.wakeLocked(reason)
 	if _, ok := g.members[h]; !ok { // it is not created yet, or removed
@@ -114,11 +110,17 @@ func (g *group) endUsesLocked(n int) {
 	if g.brief && !g.flapping {
 		wait = min(wait, briefly)
 	}
+	for h := range g.members {
+		if !h.signalled.IsZero() {
+			wait = max(wait, ending-time.Since(h.signalled))
+		}
+	}
 	g.armLocked(wait)
 }
 
 // +checklocks:g.mu
 func (g *group) armLocked(wait time.Duration) {
+	g.due = time.Now().Add(wait)
 	if g.timer == nil {
 		g.timer = time.AfterFunc(wait, g.look)
 		return
@@ -142,7 +144,7 @@ func (g *group) usedLocked() (sum time.Duration) {
 func (g *group) look() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.uses > 0 || g.asleep || len(g.members) == 0 {
+	if g.uses > 0 || g.asleep || len(g.members) == 0 || time.Now().Before(g.due) {
 		return
 	}
 	now, cpu := time.Now(), g.usedLocked()
@@ -260,39 +262,6 @@ func (g *group) wakeLocked(reason string) {
 }
 
 // +checklocks:g.mu
-func (g *group) changedLocked() {
-	if g.changed != nil {
-		close(g.changed)
-		g.changed = nil
-	}
-}
-
-// await implements Await of [process.Sleeper] for a container.
-func (g *group) await(ctx context.Context, h *hook, changes uint64) (*inspect.Idle, error) {
-	for {
-		g.mu.Lock()
-		_, exists := g.members[h]
-		i := g.inspectLocked()
-		if g.changed == nil {
-			g.changed = make(chan struct{})
-		}
-		changed := g.changed
-		g.mu.Unlock()
-		switch {
-		case !exists:
-			return nil, fmt.Errorf("await sleep: the container is gone: %w", errdefs.ErrNotFound)
-		case i.Changes > changes:
-			return i, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// +checklocks:g.mu
 func (g *group) thawLocked() error {
 	var errs []error
 	for h := range g.members {
@@ -350,37 +319,6 @@ func (g *group) remove(h *hook) {
 			g.stopReclaim()
 		}
 	}
-}
-
-func (g *group) inspect() *inspect.Idle {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.inspectLocked()
-}
-
-// +checklocks:g.mu
-func (g *group) inspectLocked() *inspect.Idle {
-	i := inspect.Idle{
-		After: g.config.after.String(), Asleep: g.told.Asleep, Since: g.told.Since, Reason: g.told.Reason,
-		Changes: g.told.Slept, Slept: g.told.Slept, Freed: g.told.Freed, Woken: maps.Clone(g.told.Woken),
-	}
-	for _, n := range i.Woken {
-		i.Changes += n
-	}
-	return &i
-}
-
-// asleepSince is the zero time while they are awake, and while that changes.
-//
-// +checklocksignore: TryLock is not known.
-func (g *group) asleepSince() (since time.Time) {
-	if g.mu.TryLock() {
-		defer g.mu.Unlock()
-		if g.asleep {
-			since = g.told.Since
-		}
-	}
-	return since
 }
 
 // closeAll closes the sockets of a container.

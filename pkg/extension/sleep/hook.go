@@ -95,8 +95,9 @@ type hook struct {
 	state   savedState // of a former program, until Resumed
 
 	// Guarded by the lock of the group.
-	uses    int
-	unwatch []func()
+	uses      int
+	unwatch   []func()
+	signalled time.Time // the last time; zero: never
 }
 
 // Prepare implements [process.Hook].
@@ -219,6 +220,7 @@ func (h *hook) inspect(c *inspect.ContainerInfo) {
 type savedState struct {
 	ID, Pod string
 	Sleeps  bool // ever
+	Signal  time.Time
 	Told    told
 	Sockets []handover.FD
 }
@@ -236,7 +238,7 @@ func (h *hook) Save(s *handover.Saver) (state any, thaw func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.held++
-	saved.Told = g.told
+	saved.Told, saved.Signal = g.told, h.signalled
 	return saved, func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -273,7 +275,7 @@ func (h *hook) Resumed(c process.RuntimeContainer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.members[h] = struct{}{}
-	g.told = h.state.Told
+	g.told, h.signalled = h.state.Told, h.state.Signal
 	if g.told.Woken == nil {
 		g.told.Woken = map[string]uint64{}
 	}

@@ -195,11 +195,22 @@ func TestRace_Working(t *testing.T) {
 			go func() { did <- op.do(r) }()
 			<-entered
 			testx.WantError(t, r.Sleep(), errdefs.ErrFailedPrecondition)
-			r.hook.group.look() // as by its timer
+			r.hook.group.look() // as by its timer, that has fired by now
 			open()
 			testx.Must(t, <-did)
 			r.wantAfter(name)
 		})
+	}
+}
+
+// A timer that has fired before a use, and is handled after it, does not count.
+func TestRace_Timer(t *testing.T) {
+	r := race(t)
+	testx.Must(t, r.Init().CloseStdin())
+	<-r.wanted
+	r.hook.group.look()
+	if r.frozen() {
+		t.Error("it sleeps before it can have read what came")
 	}
 }
 

@@ -101,11 +101,11 @@ func TestGroup_SleepsWhenNobodyHasUsedIt(t *testing.T) {
 		h.Use(process.UseStart)()
 		time.Sleep(9 * time.Second)
 		f.want(false, "9 s after the start")
-		h.Use(process.UseSignal)()
+		h.Use(process.UseInput)()
 		time.Sleep(9 * time.Second)
-		f.want(false, "9 s after a signal")
+		f.want(false, "9 s after input")
 		time.Sleep(time.Second)
-		f.want(true, "10 s after a signal")
+		f.want(true, "10 s after input")
 
 		done := h.Use(process.UseExec)
 		f.want(false, "an exec")
@@ -147,6 +147,25 @@ func TestGroup_IsAwakeWhileItUsesTheCPU(t *testing.T) {
 		f.used(5 * time.Second)
 		time.Sleep(9 * time.Second)
 		f.want(false, "it works after an exec")
+		testx.Must(t, h.Removed())
+	})
+}
+
+// What was asked to end may wait for others meanwhile.
+func TestGroup_IsAwakeAfterASignal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, h := newContainer(t, Extension(), "after=10s,reclaim=off", "")
+		h.Use(process.UseStart)()
+		time.Sleep(10 * time.Second)
+		h.Use(process.UseSignal)()
+		h.Use(process.UseExec)()
+		time.Sleep(ending - time.Second)
+		f.want(false, "after a signal and an exec")
+		time.Sleep(time.Second)
+		f.want(true, "10 minutes after the signal")
+		h.Use(process.UseExec)()
+		time.Sleep(time.Second)
+		f.want(true, "1 s after an exec that was all")
 		testx.Must(t, h.Removed())
 	})
 }
