@@ -96,16 +96,21 @@ func (g *group) use(h *hook, reason string) (done func()) {
 			return // its uses have gone with it
 		}
 		h.uses--
-		g.endUsesLocked(1)
+		// Input comes in many small pieces. What the CPU did shortly before one counts with what it does after.
+		g.endUsesLocked(1, reason == process.UseInput && time.Since(g.since) < g.config.after/10)
 	}
 }
 
+// endUsesLocked ends n uses. recent says that the last look at the CPU time will do.
+//
 // +checklocks:g.mu
-func (g *group) endUsesLocked(n int) {
+func (g *group) endUsesLocked(n int, recent bool) {
 	if g.uses -= n; g.uses > 0 || len(g.members) == 0 {
 		return
 	}
-	g.since, g.cpu = time.Now(), g.usedLocked()
+	if !recent {
+		g.since, g.cpu = time.Now(), g.usedLocked()
+	}
 	wait := g.config.after
 	if g.brief && !g.flapping {
 		wait = min(wait, briefly)
@@ -310,7 +315,7 @@ func (g *group) remove(h *hook) {
 	g.unwatchLocked(h)
 	delete(g.members, h)
 	g.changedLocked()
-	g.endUsesLocked(h.uses)
+	g.endUsesLocked(h.uses, false)
 	if len(g.members) == 0 {
 		if g.timer != nil {
 			g.timer.Stop()
