@@ -94,7 +94,8 @@ func (r *Runtime) newContainer(c process.Config, config *configs.Config) (*conta
 // container returns a container of which nothing is made yet.
 func (r *Runtime) container(c process.Config, launch inspect.Launch) *container {
 	made := &container{runtime: r, launch: launch, config: c, libcontainerExec: make(chan struct{}, 1)}
-	made.filter = sync.OnceValues(func() (*filter.Filter, error) { return r.filters.of(made.lc.Config().Seccomp, c.Root) })
+	root := c.Root // not c, which has the specification
+	made.filter = sync.OnceValues(func() (*filter.Filter, error) { return r.filters.of(made.lc.Config().Seccomp, root) })
 	return made
 }
 

@@ -4,10 +4,12 @@
 package ociruntime
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,6 +22,7 @@ import (
 
 	"sandbox.internal/shim/pkg/internal/testx"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
 )
 
 func TestCreate_Twice(t *testing.T) {
@@ -31,6 +34,30 @@ func TestCreate_Twice(t *testing.T) {
 	if got := b.exec(t.Context(), command("true")); got != (result{}) {
 		t.Errorf("exec in the first = %+v, want success", got)
 	}
+}
+
+// The specification has tens of kilobytes, in CRI, for each container of a shim.
+func TestCreate_KeepsNoSpecification(t *testing.T) {
+	c := newConfig(t, "sleep", "1000")
+	t.Cleanup(func() { wantNothingLeft(t, c) })
+	streams, err := stdio.Open(t.Context(), c.IO, c.IOOwner)
+	testx.Must(t, err)
+	freed := make(chan struct{})
+	made, err := func() (process.RuntimeContainer, error) {
+		own, spec := c, *c.Spec
+		own.Spec = &spec
+		runtime.AddCleanup(&spec, func(freed chan struct{}) { close(freed) }, freed)
+		return testRuntime.Create(t.Context(), own, streams)
+	}()
+	testx.Must(t, err)
+	testx.Must(t, made.Start())
+	testx.Eventually(t, "the end of the specification", func() bool {
+		runtime.GC()
+		return testx.Closed(freed)
+	})
+	testx.Must(t, made.Init().Signal(syscall.SIGKILL))
+	made.Init().Wait()
+	testx.Must(t, errors.Join(made.Destroy(), streams.Close()))
 }
 
 // takeSockets takes the sockets of a process, as one in a container can that sees it and may trace it.
