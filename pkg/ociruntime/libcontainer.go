@@ -158,17 +158,17 @@ type fifo struct{ container *container }
 // open opens the fifo at which init waits. libcontainer's Exec does the same, but its goroutine and thread never end if
 // init is dead. Init writes one byte just before it runs the program (runc libcontainer/standard_init_linux.go).
 func (f fifo) open() error {
+	init, err := f.container.init.pidfd() // before the gate opens: its program may end at once, and be reaped
+	if err != nil {
+		return err
+	}
+	defer init.Close() //nolint:errcheck // nothing was written
 	path := f.container.fifo()
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing was written
-	init, err := f.container.init.pidfd()
-	if err != nil {
-		return err
-	}
-	defer init.Close() //nolint:errcheck // nothing was written
 	return awaitByte(fd, int(init.Fd()))
 }
 
