@@ -60,6 +60,23 @@ func TestCreate_KeepsNoSpecification(t *testing.T) {
 	testx.Must(t, errors.Join(made.Destroy(), streams.Close()))
 }
 
+// A program that ends as soon as its gate opens may be reaped before Start has looked at it again.
+func TestStart_OfAProgramThatEndsAtOnce(t *testing.T) {
+	for range 4 {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			for range 25 {
+				c := newConfig(t, "true")
+				byPersonality(&c)
+				b := create(t, c)
+				if err := b.Start(); err != nil {
+					t.Errorf("Start: %v", err)
+				}
+			}
+		})
+	}
+}
+
 // takeSockets takes the sockets of a process, as one in a container can that sees it and may trace it.
 func takeSockets(t *testing.T, pid int) {
 	t.Helper()
