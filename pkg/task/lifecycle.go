@@ -165,7 +165,7 @@ func (c *Task) Metrics() (m stats.Metrics, err error) {
 	}
 	asleep := c.AsleepSince()
 	c.mu.Lock()
-	if !asleep.IsZero() && c.read.After(asleep) && time.Since(c.read) < staleMetrics {
+	if c.metrics != nil && !asleep.IsZero() && c.read.After(asleep) && time.Since(c.read) < staleMetrics {
 		defer c.mu.Unlock()
 		return c.metrics, nil
 	}
