@@ -81,7 +81,8 @@ func (s *subject) interpret(ctx context.Context, id string) (*interpreter, error
 // memory is given back; else only that of files.
 func (b *bench) interprets(ctx context.Context, column int, s *subject) (err error) {
 	if _, err := os.Stat(python); err != nil {
-		return fmt.Errorf("rows of Python: %w: apt-get install python3-minimal", err)
+		fmt.Fprintf(os.Stderr, "bench: NOT MEASURED: rows of Python: %v: apt-get install python3-minimal\n", err)
+		return nil
 	}
 	if b.borrowed(column) {
 		return nil
