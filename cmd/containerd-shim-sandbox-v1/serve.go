@@ -97,6 +97,9 @@ func newShim(d bootstrap.Daemon, l idle.Listener, restored bool) *shim {
 	}
 	s.group = group.New(c, first, d.Bundle)
 	memory := idle.OwnMemory()
+	if s.group.Shared() {
+		memory.Use()
+	}
 	s.clients = idle.NewTracker(idle.Config{
 		Done: s.group.Done(), NoClient: s.group.ShutdownIdle,
 		// containerd runs `delete` next, which takes a shim with a socket for a running one.

@@ -54,7 +54,7 @@ func (m *Memory) Trim() {
 	}
 }
 
-// Use is called when the shim is used after a Trim.
+// Use is called when the shim is used after a Trim, and at the start of one that is to have many pods.
 func (m *Memory) Use() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

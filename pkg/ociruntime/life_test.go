@@ -51,6 +51,9 @@ func TestCreate_KeepsNoSpecification(t *testing.T) {
 	}()
 	testx.Must(t, err)
 	testx.Must(t, made.Start())
+	if config := made.(*container).lc.Config(); len(config.Mounts)+len(config.Devices) > 0 {
+		t.Errorf("the container keeps %d mounts and %d devices, want none", len(config.Mounts), len(config.Devices))
+	}
 	testx.Eventually(t, "the end of the specification", func() bool {
 		runtime.GC()
 		return testx.Closed(freed)

@@ -84,7 +84,8 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 		created.closeFiles()
 		return nil, errors.Join(createError(err, c.Spec.Linux), process.UndoCreate(created.undoCreate))
 	}
-	created.config.Spec = nil // nobody needs it any more
+	created.config.Spec = nil // nobody needs it any more, nor these, which are in libcontainer's state
+	config.Mounts, config.Devices, config.ReadonlyPaths, config.MaskPaths = nil, nil, nil, nil
 	return created, nil
 }
 
