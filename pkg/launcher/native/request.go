@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"path"
 	"strings"
 
@@ -24,6 +25,7 @@ type Request struct {
 	Thaw string
 
 	steps     []*Step
+	unused    []Step // made at once, since an init has hundreds
 	data      []byte
 	strings   map[string]Word // long ones in data, each once: one may come with each mount
 	addresses []int           // offsets in data of words that hold an offset in data
@@ -32,16 +34,17 @@ type Request struct {
 
 // Step is one step of a request.
 type Step struct {
-	index     int
+	index     int32
+	addresses uint8 // bits of the arguments that are addresses
+	reported  bool  // it is a fork or a wait, of which the caller knows
 	op        uint64
 	call      uint64
-	args      [6]Word
+	args      [6]uint64
 	tolerated uint64
 	condition int64
 	fd        uint64
 	explain   func(errno unix.Errno, detail uint32) error
 	grant     func(pid int) error
-	reported  bool // it is a fork or a wait, of which the caller knows
 }
 
 // Word is a number, or the address of data.
@@ -169,9 +172,18 @@ func (s *Step) IfDone(earlier *Step) *Step {
 }
 
 func (r *Request) add(op uint64, args ...any) *Step {
-	s := &Step{index: len(r.steps), op: op}
+	if len(r.unused) == 0 {
+		r.unused = make([]Step, 36) // 4 KiB
+	}
+	s := &r.unused[0]
+	r.unused = r.unused[1:]
+	s.index, s.op = int32(len(r.steps)), op
 	for i, a := range args {
-		s.args[i] = r.word(a)
+		w := r.word(a)
+		s.args[i] = w.value
+		if w.address {
+			s.addresses |= 1 << i
+		}
 	}
 	r.steps = append(r.steps, s)
 	return s.Explain(func(errno unix.Errno, _ uint32) error { return errno })
@@ -254,11 +266,7 @@ func (r *Request) Encode() []byte {
 	stepAt := func(i int) int { return C.sizeof_struct_header + i*C.sizeof_struct_step }
 	relocations := len(r.addresses)
 	for _, s := range r.steps {
-		for _, a := range s.args {
-			if a.address {
-				relocations++
-			}
-		}
+		relocations += bits.OnesCount8(s.addresses)
 	}
 	data := stepAt(len(r.steps)) + relocations*wordSize // its offset
 	size := data + len(r.data) + wordSize               // the last byte is always zero
@@ -271,7 +279,7 @@ func (r *Request) Encode() []byte {
 		put(s.op)
 		put(s.call)
 		for _, a := range s.args {
-			put(a.value)
+			put(a)
 		}
 		put(s.tolerated)
 		put(uint64(s.condition))
@@ -279,8 +287,8 @@ func (r *Request) Encode() []byte {
 		put(0)
 	}
 	for i, s := range r.steps {
-		for j, a := range s.args {
-			if a.address {
+		for j := range s.args {
+			if s.addresses&(1<<j) != 0 {
 				put(uint64(stepAt(i) + argsAt + j*wordSize))
 			}
 		}

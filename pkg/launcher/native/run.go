@@ -145,7 +145,7 @@ func (r *Run) Late() bool {
 // Held describes the run of a held process, for [Hold] in another program: the socket, how many steps the request has,
 // and the one at which the process waits.
 func (r *Run) Held() (socket *os.File, steps, at int) {
-	return r.socket, len(r.request.steps), r.waiting.index
+	return r.socket, len(r.request.steps), int(r.waiting.index)
 }
 
 // Hold returns the run of a process that another program has started and described by [Run.Held].
@@ -236,7 +236,7 @@ func (r *Run) death() error {
 }
 
 // diedAtBirth reports whether the child of a fork, which is dead, never ran in the cgroup that it was forked into.
-func (r *Run) diedAtBirth(fork *Step) bool { return fork.args[0].value != 0 && !r.inCgroup }
+func (r *Run) diedAtBirth(fork *Step) bool { return fork.args[0] != 0 && !r.inCgroup }
 
 // handle processes a message, and refuses what the program would not report: a process of the container that got hold
 // of the socket could send anything.

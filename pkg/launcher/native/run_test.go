@@ -157,7 +157,7 @@ func TestExecute_ChildWasKilledInCgroupAndCollected(t *testing.T) {
 	}{"at birth": {false, ErrKilledInCgroup}, "later": {true, errdefs.ErrAborted}} {
 		t.Run(name, func(t *testing.T) {
 			p := play(t.Context(), t, "true")
-			p.fork.args[0] = Word{value: 1}
+			p.fork.args[0] = 1
 			if tc.inCgroup {
 				p.report(messageInCgroup, 0, p.fork)
 			}
