@@ -45,6 +45,7 @@ type shim struct {
 	publisher *service.Publisher
 	events    *event.Queue
 	group     *group.Group
+	memory    *idle.Memory
 	clients   *idle.Tracker
 	started   time.Time
 	upgrading sync.Mutex
@@ -96,16 +97,13 @@ func newShim(d bootstrap.Daemon, l idle.Listener, restored bool) *shim {
 		first = ""
 	}
 	s.group = group.New(c, first, d.Bundle)
-	memory := idle.OwnMemory()
-	if s.group.Shared() {
-		memory.Use()
-	}
+	s.memory = idle.OwnMemory()
 	s.clients = idle.NewTracker(idle.Config{
 		Done: s.group.Done(), NoClient: s.group.ShutdownIdle,
 		// containerd runs `delete` next, which takes a shim with a socket for a running one.
 		Ends:  func() { _ = l.Close() }, // tried again, and reported, by the caller
-		Quiet: func() { memory.Trim(); s.group.ShutdownAbandoned() },
-		Used:  memory.Use,
+		Quiet: func() { s.memory.Trim(); s.group.ShutdownAbandoned() },
+		Used:  s.memory.Use,
 	})
 	return s
 }
@@ -120,6 +118,7 @@ func (s *shim) run(ctx context.Context) error {
 	defer s.group.CloseAll()
 	if s.group.Shared() {
 		defer s.d.RemoveLink() // also if a signal ends the shim
+		s.memory.Use()         // not before: a former program's state is read without collections
 	}
 	defer s.clients.Stop()
 	server, err := ttrpc.NewServer(
