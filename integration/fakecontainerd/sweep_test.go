@@ -188,6 +188,7 @@ func fail(t *testing.T, w *world, o sweepOp, fault harness.Fault) after {
 		return useless
 	}
 	w.redial(w.shim)
+	w.redial(w.other) // which may be the same, shared
 	if err := w.bystanders(); err != nil {
 		wrong("others are harmed: %v", err)
 		return useless
@@ -205,17 +206,21 @@ var beforeMain = regexp.MustCompile(`epoll_ctl\(.*EPOLL_CTL_ADD.*\[eventfd\]|fcn
 
 // removeDead removes what a dead shim had, and ends the others.
 func removeDead(w *world) {
-	if w.pod == nil {
-		_, err := w.DeleteCommand(w.home)
-		w.Must(err, "delete command after the shim died")
-		w.Remove(w.home)
-	} else {
-		endAll(w.Fake, w.shim, w.home)
+	dead := []*fakecontainerd.Bundle{w.bundle}
+	died := w.target().Answer.Address
+	for s, b := range map[*fakecontainerd.Shim]*fakecontainerd.Bundle{w.shim: w.home, w.other: w.stays} {
+		if s.Answer.Address == died {
+			dead = append(dead, b)
+			continue
+		}
+		w.redial(s)
+		endAll(w.Fake, s, b)
 	}
-	_, err := w.DeleteCommand(w.bundle)
-	w.Must(err, "delete command after the shim died")
-	w.Remove(w.bundle)
-	endAll(w.Fake, w.other, w.stays)
+	for _, b := range dead {
+		_, err := w.DeleteCommand(b)
+		w.Must(err, "delete command after the shim died")
+		w.Remove(b)
+	}
 }
 
 // saysWhat reports whether an error has words beside the id, the kernel's and the class.
