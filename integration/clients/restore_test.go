@@ -54,7 +54,8 @@ func TestDocker_Restore(t *testing.T) {
 					s.Fatalf("the first process is %d, was %d", again, pid)
 				}
 			},
-			script: `docker exec box touch /end; docker wait box; docker logs box >$W/log; tail -n 1 $W/log; head -n -1 $W/log >$W/got; seq $(wc -l <$W/got) | cmp - $W/got && echo all`,
+			// The end of the container may kill touch before it exits.
+			script: `docker exec box touch /end || :; docker wait box; docker logs box >$W/log; tail -n 1 $W/log; head -n -1 $W/log >$W/got; seq $(wc -l <$W/got) | cmp - $W/got && echo all`,
 			want:   "7\nend\nall\n",
 		},
 		{
